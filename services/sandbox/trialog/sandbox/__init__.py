@@ -1,0 +1,1 @@
+"""Trialog's sandbox."""
