@@ -1,0 +1,98 @@
+"""Canonical JSON (RFC 8785), the text under every digest.
+
+Two values with the same canonical text are the same input. Strings are never normalised: two
+Unicode forms of a word are two prompts. A lone surrogate, which model output can hold and UTF-8
+cannot, is kept as its three surrogate bytes, so it neither fails nor meets another string.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Any
+
+_MAX_EXACT = 2**53
+
+
+class NotCanonicalError(ValueError):
+    """A value that JSON cannot carry exactly: NaN, an infinity, or an integer beyond 2**53."""
+
+
+def canonical(value: Any) -> bytes:
+    """Return the RFC 8785 text of a JSON value as UTF-8 bytes.
+
+    Raises NotCanonicalError for NaN, infinities, integers beyond 2**53 and values that are not
+    JSON (str, int, float, bool, None, list, tuple, dict with str keys).
+    """
+    return _text(value).encode("utf-8", "surrogatepass")
+
+
+def digest(value: Any) -> str:
+    """Return the hex SHA-256 of a JSON value's canonical text."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def bytes_digest(data: bytes) -> str:
+    """Return the hex SHA-256 of bytes: the name of a blob."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case int():
+            if abs(value) > _MAX_EXACT:
+                raise NotCanonicalError(f"integer {value} is beyond 2**53 and would lose digits")
+            return str(int(value))
+        case float():
+            return _number(value)
+        case list() | tuple():
+            return "[" + ",".join(map(_text, value)) + "]"
+        case dict():
+            return _object(value)
+        case _:
+            raise NotCanonicalError(f"{type(value).__name__} is not a JSON value")
+
+
+def _object(value: dict[Any, Any]) -> str:
+    if not all(isinstance(key, str) for key in value):
+        raise NotCanonicalError("an object's keys must be strings")
+    keys = sorted(value, key=_utf16)
+    return "{" + ",".join(f"{_text(key)}:{_text(value[key])}" for key in keys) + "}"
+
+
+def _utf16(key: str) -> bytes:
+    """RFC 8785 section 3.2.3: keys are ordered by their UTF-16 code units."""
+    return key.encode("utf-16-be", "surrogatepass")
+
+
+def _number(value: float) -> str:
+    """Format a double as ECMAScript's Number::toString does (RFC 8785 section 3.2.2.3)."""
+    if not math.isfinite(value):
+        raise NotCanonicalError(f"{value} is not a JSON number")
+    if value == 0:
+        return "0"
+    sign = "-" if value < 0 else ""
+    mantissa, _, exponent = f"{abs(value)!r}".partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    # `point` places the decimal point: value = 0.digits x 10**point
+    point = int(exponent or 0) + len(whole)
+    if whole == "0":
+        point -= len(fraction) - len(fraction.lstrip("0")) + 1
+    digits = digits.rstrip("0")
+    count = len(digits)
+    if count <= point <= 21:
+        return sign + digits + "0" * (point - count)
+    if 0 < point <= 21:
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    rest = f".{digits[1:]}" if count > 1 else ""
+    return f"{sign}{digits[0]}{rest}e{'+' if point > 0 else '-'}{abs(point - 1)}"

@@ -1,0 +1,284 @@
+"""The facts on the event log: one frozen struct a type, and the slot each one fills.
+
+``data`` of an event is the JSON text of its struct and stays under 2 KB: scalars and references;
+bytes go to the blob store first. A change of meaning raises ``SCHEMA_VERSION`` of the type and adds
+an upcaster; recorded events are never rewritten.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Provenance(msgspec.Struct, frozen=True):
+    """Where a recovered fact was first recorded."""
+
+    run_id: str
+    position: int
+
+
+class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Base of every event's data."""
+
+
+class RunRequested(Fact, frozen=True):
+    """A run was asked for. ``spec`` is the whole validated RunSpec, defaults included."""
+
+    spec: dict[str, Any]
+    root: str
+    initial_weights: str
+    parent: str | None = None
+    lineage: list[Provenance] = []
+
+
+class WorldRequested(Fact, frozen=True):
+    """A world is to be built from a recipe."""
+
+    world_id: str
+    action_key: str
+    provider: str = "bubblewrap"
+    seed: int | None = None
+
+
+class WorldBuilt(Fact, frozen=True):
+    """A world stands ready; ``digest`` is that of its content, a tar archive in the blob store."""
+
+    world_id: str
+    action_key: str
+    digest: str
+    provenance: Provenance | None = None
+
+
+class TrialRequested(Fact, frozen=True):
+    """An agent is to try a prompt. Weights are named by the digest of their blob."""
+
+    trial_id: str
+    step: int
+    world_id: str
+    world_digest: str
+    weights_version: int
+    weights_digest: str
+    action_key: str
+
+
+class TrialAttemptFailed(Fact, frozen=True):
+    """An attempt at a subject's stage failed; ``n`` counts from 0 within its budget.
+
+    ``failure`` is one of infrastructure, agent, task, timeout, injected, lost. Losses (a worker
+    that vanished) are counted apart: their slot and budget are their own.
+    """
+
+    subject: str
+    stage: str
+    n: int
+    failure: str
+    injected: bool = False
+    message: str = ""
+    worker: str = ""
+
+
+class TrialRetryScheduled(Fact, frozen=True):
+    """A failed attempt is tried again, not before a recorded time (ms since the epoch)."""
+
+    subject: str
+    stage: str
+    n: int
+    not_before_ms: int
+    jitter_ms: int
+
+
+class TrajectoryRecorded(Fact, frozen=True):
+    """An agent's try is over and kept. ``digest`` is of its meaning, ``blob`` of its bytes."""
+
+    trial_id: str
+    step: int
+    action_key: str
+    digest: str
+    blob: str
+    n_turns: int
+    attempt: int
+    provenance: Provenance | None = None
+
+
+class TrialVerified(Fact, frozen=True):
+    """A trajectory was checked against the pristine world."""
+
+    trial_id: str
+    step: int
+    action_key: str
+    verified: bool
+    found_doc: int | None
+    trajectory: str
+    blob: str
+    n_turns: int
+    provenance: Provenance | None = None
+
+
+class JudgeCallStarted(Fact, frozen=True):
+    """A judge call was claimed and is about to be made."""
+
+    trial_id: str
+    call_key: str
+    fence: int
+    criterion: str
+    model: str
+
+
+class JudgeCallRecorded(Fact, frozen=True):
+    """A judge's reply, kept the moment it came. Only a valid one closes the call key."""
+
+    trial_id: str
+    call_key: str
+    ordinal: int
+    criterion: str
+    model: str
+    valid: bool
+    score: float | None
+    prompt_tokens: int
+    completion_tokens: int
+    cost_microusd: int
+    latency_ms: float
+    provenance: Provenance | None = None
+
+
+class Judged(Fact, frozen=True):
+    """A trial's end: its score by criterion and its reward."""
+
+    trial_id: str
+    step: int
+    world_id: str
+    action_key: str
+    digest: str
+    score: float
+    reward: float
+    verified: bool
+    found_doc: int | None
+    n_turns: int
+    scores: dict[str, float] = {}
+    provenance: Provenance | None = None
+
+
+class TrialSkipped(Fact, frozen=True):
+    """A trial's end without a verdict: it is unscored, never a zero."""
+
+    trial_id: str
+    step: int
+    reason: str
+    message: str = ""
+
+
+class TrialCancelled(Fact, frozen=True):
+    """A trial's end because its run was cancelled or failed."""
+
+    trial_id: str
+    step: int
+
+
+class StepRequested(Fact, frozen=True):
+    """All trials of a step have ended; ``manifest`` is the blob of its ordered judgments."""
+
+    step: int
+    action_key: str
+    prior_digest: str
+    manifest: str
+    n_scored: int
+    n_skipped: int
+
+
+class StepApplied(Fact, frozen=True):
+    """A step's rewards are in the weights, exactly once. ``version`` counts steps passed."""
+
+    step: int
+    action_key: str
+    trained: bool
+    prior_digest: str
+    digest: str
+    version: int
+    n_trials: int
+    n_skipped: int
+    mean_reward: float | None = None
+    mean_turns: float | None = None
+    actor: str = ""
+    pid: int = 0
+    provenance: Provenance | None = None
+
+
+class RunPaused(Fact, frozen=True):
+    """Nothing new is claimed until the run is resumed; in-flight work still records."""
+
+    n: int
+    reason: str = ""
+
+
+class RunResumed(Fact, frozen=True):
+    """Unfinished work is offered again."""
+
+    n: int
+
+
+class RunCancelled(Fact, frozen=True):
+    """The run ended because somebody asked."""
+
+    reason: str = ""
+
+
+class RunFailed(Fact, frozen=True):
+    """The run ended by a declared policy; the reason names it."""
+
+    reason: str
+    step: int | None = None
+
+
+class RunCompleted(Fact, frozen=True):
+    """Every step of the run is applied."""
+
+    weights_version: int
+    weights_digest: str
+
+
+class FaultInjected(Fact, frozen=True):
+    """A fault that the run asked for is about to strike."""
+
+    kind: str
+    step: int
+
+
+class DeliveryDeadLettered(Fact, frozen=True):
+    """A message could not be handled in any of its deliveries; the work can be offered again."""
+
+    key: str
+    kind: str
+    n: int
+    deliveries: int
+    error: str
+
+
+TYPES: dict[str, type[Fact]] = {cls.__name__: cls for cls in Fact.__subclasses__()}
+SCHEMA_VERSION: dict[str, int] = dict.fromkeys(TYPES, 1)
+ENDS = frozenset({"Judged", "TrialSkipped", "TrialCancelled"})
+RUN_ENDS = frozenset({"RunCancelled", "RunFailed", "RunCompleted"})
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_decoders = {name: msgspec.json.Decoder(cls) for name, cls in TYPES.items()}
+
+
+class UnknownEventError(ValueError):
+    """An event type or schema version that this build does not know: it is older than the log."""
+
+
+def encode(fact: Fact) -> bytes:
+    """Return a fact's JSON text with sorted keys, the form that is kept and hashed."""
+    return _encoder.encode(fact)
+
+
+def decode(type_name: str, schema_version: int, data: str | bytes) -> Fact:
+    """Return the fact of an event's JSON text, upcast to today's schema.
+
+    Raises UnknownEventError for a type or version from the future.
+    """
+    decoder = _decoders.get(type_name)
+    if decoder is None or schema_version > SCHEMA_VERSION[type_name]:
+        raise UnknownEventError(f"{type_name} version {schema_version}: update this service")
+    return decoder.decode(data)

@@ -1,0 +1,83 @@
+"""A rubric: criteria with weights, and how a judge is asked for their scores."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from trialog.proto.canonical import digest
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
+class Criterion(BaseModel):
+    """One thing that is scored: by a model's answer to a prompt, or by a deterministic check."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name
+    weight: Weight = 1.0
+    prompt: str | None = Field(default=None, max_length=20_000)
+    check: Literal["correct", "completed"] | None = None
+
+    @model_validator(mode="after")
+    def _asked_or_checked(self) -> Criterion:
+        if self.prompt is not None and self.check is not None:
+            raise ValueError("give a prompt or a check, not both")
+        return self
+
+
+class Rubric(BaseModel):
+    """Criteria under a name. ``holistic``: one call for all; ``per_criterion``: one call each;
+    ``check``: no call at all, every criterion is a deterministic check."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name
+    scoring: Literal["holistic", "per_criterion", "check"] = "per_criterion"
+    criteria: tuple[Criterion, ...] = Field(min_length=1, max_length=100)
+
+    @model_validator(mode="after")
+    def _sound(self) -> Rubric:
+        names = [criterion.name for criterion in self.criteria]
+        if len(set(names)) != len(names):
+            raise ValueError("two criteria have the same name")
+        if self.scoring == "check" and any(c.check is None for c in self.criteria):
+            raise ValueError("scoring by check needs a check in every criterion")
+        return self
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of each criterion by its name."""
+        return {criterion.name: criterion.weight for criterion in self.criteria}
+
+    @property
+    def digest(self) -> str:
+        """Digest of the rubric's content, weights included."""
+        return digest(self.model_dump(mode="json"))
+
+
+def _reference(name: str, correct: float, efficiency: float, tidiness: float) -> Rubric:
+    weights: dict[str, Any] = {
+        "correct": correct,
+        "efficiency": efficiency,
+        "tidiness": tidiness,
+    }
+    criteria = tuple(Criterion(name=key, weight=weight) for key, weight in weights.items())
+    return Rubric(name=name, scoring="holistic", criteria=criteria)
+
+
+BUILT_IN: dict[str, Rubric] = {
+    rubric.name: rubric
+    for rubric in (
+        _reference("v1", 1.0, 0.3, 0.1),
+        _reference("v2-efficiency", 1.0, 1.0, 0.5),
+        Rubric(
+            name="instant",
+            scoring="check",
+            criteria=(Criterion(name="completed", check="completed"),),
+        ),
+    )
+}

@@ -1,0 +1,150 @@
+"""What a run is asked to do: the settings of ``POST /runs`` and of a run file."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from trialog.proto.ids import parse_trial_id
+from trialog.proto.rubric import BUILT_IN, Rubric
+
+MAX_TRIALS_PER_STEP = 20_000
+MAX_STEPS = 100_000
+
+Rate = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)]
+Delay = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
+TrialId = Annotated[str, Field(pattern=r"^s\d{1,9}-p\d{1,9}-n\d{1,9}$")]
+LabelKey = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}$")]
+LabelValue = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f]*$")]
+
+
+class _Part(BaseModel):
+    # A count given as "3" or true is a mistake in a run file, not a three: strict.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Retries(_Part):
+    """How often a failed attempt is tried again, by stage."""
+
+    trial: int = Field(default=1, ge=0, le=100, description="Retries of a trial's generation.")
+    judge: int = Field(default=2, ge=0, le=100, description="Retries of a trial's judgment.")
+    lost: int = Field(default=10, ge=0, le=1000, description="Workers a trial may lose.")
+
+
+class Timeouts(_Part):
+    """Limits in seconds. Trial and judge run from the claim, the step from its first trial."""
+
+    trial_s: Seconds = 300.0
+    step_s: Seconds = 600.0
+    judge_s: Seconds = 60.0
+
+
+class Straggler(_Part):
+    """Once a part of a step's trials has ended, the rest has a grace time to end."""
+
+    after_fraction: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = 0.9
+    grace_s: Delay = 30.0
+
+
+class GroupPolicy(_Part):
+    """What a skipped trial means for its group (the trials of one prompt) and its step.
+
+    ``retry``: the step goes on without it. ``fail_fast``: the run fails. ``min_group``: a group
+    with fewer than ``min_size`` scored trials is left out of the step whole.
+    """
+
+    mode: Literal["retry", "fail_fast", "min_group"] = "retry"
+    min_size: int = Field(default=1, ge=1, le=MAX_TRIALS_PER_STEP)
+    straggler: Straggler | None = None
+    max_untrained_steps: int = Field(
+        default=1, ge=1, description="Steps in a row with nothing scored that fail the run."
+    )
+
+
+class Faults(_Part):
+    """Faults to inject, for trying out what a run survives."""
+
+    flaky_trial_rate: Rate = 0.0
+    judge_flake_rate: Rate = 0.0
+    crash_driver_after_step: int | None = Field(default=None, ge=0)
+    straggler: dict[TrialId, Delay] = Field(
+        default={}, description="Seconds by which a trial is slowed down, every attempt."
+    )
+    hang: list[TrialId] = Field(default=[], description="Trials whose first attempt never ends.")
+    always_fail: list[TrialId] = Field(default=[], description="Trials that fail every attempt.")
+
+
+class RunSpec(_Part):
+    """A whole run: steps of prompts x samples trials, each judged, then one optimizer step."""
+
+    n_steps: int = Field(default=3, ge=1, le=MAX_STEPS)
+    n_worlds: int = Field(default=3, ge=1, le=10_000)
+    prompts_per_step: int = Field(default=3, ge=1, le=MAX_TRIALS_PER_STEP)
+    n_samples: int = Field(default=2, ge=1, le=MAX_TRIALS_PER_STEP)
+    max_turns: int = Field(default=6, ge=1, le=8)
+    lr: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 2.0
+    rubric: str | Rubric = Field(
+        default="v1", description="A rubric's name (v1, v2-efficiency, instant) or a whole one."
+    )
+    seed: int | None = Field(default=None, ge=-(2**53), le=2**53)
+    tool_latency_s: Delay = 0.2
+    judge_latency_s: Delay = 0.5
+    retries: Retries = Retries()
+    timeouts: Timeouts = Timeouts()
+    group_policy: GroupPolicy = GroupPolicy()
+    faults: Faults = Faults()
+    agent: Literal["policy", "noop"] = "policy"
+    learner: Literal["bandit"] = "bandit"
+    provider: Literal["bubblewrap", "null"] = "bubblewrap"
+    labels: dict[LabelKey, LabelValue] = Field(default={}, max_length=32)
+
+    @model_validator(mode="after")
+    def _sound(self) -> RunSpec:
+        if self.trials_per_step > MAX_TRIALS_PER_STEP:
+            raise ValueError(
+                f"prompts_per_step x n_samples is {self.trials_per_step}; "
+                f"the limit is {MAX_TRIALS_PER_STEP} trials a step"
+            )
+        if isinstance(self.rubric, str) and self.rubric not in BUILT_IN:
+            known = ", ".join(sorted(BUILT_IN))
+            raise ValueError(f"rubric {self.rubric!r} is unknown; known are {known}")
+        if self.group_policy.min_size > self.n_samples:
+            raise ValueError("group_policy.min_size is above n_samples: no group could count")
+        self._check_faults()
+        return self
+
+    def _check_faults(self) -> None:
+        named = [*self.faults.straggler, *self.faults.hang, *self.faults.always_fail]
+        for trial_id in named:
+            name = parse_trial_id(trial_id)
+            in_run = (
+                name.step < self.n_steps
+                and name.prompt < self.prompts_per_step
+                and name.sample < self.n_samples
+            )
+            if not in_run:
+                raise ValueError(f"faults names {trial_id}, which is no trial of this run")
+
+    @property
+    def trials_per_step(self) -> int:
+        """Prompts x samples."""
+        return self.prompts_per_step * self.n_samples
+
+    @property
+    def resolved_rubric(self) -> Rubric:
+        """The rubric itself, looked up where the spec holds a name."""
+        return BUILT_IN[self.rubric] if isinstance(self.rubric, str) else self.rubric
+
+    def recorded(self) -> dict[str, Any]:
+        """The spec as it goes on the log: defaults included, the rubric whole."""
+        return self.model_dump(mode="json") | {
+            "rubric": self.resolved_rubric.model_dump(mode="json")
+        }
+
+
+def load(recorded: dict[str, Any]) -> RunSpec:
+    """Return the spec of a RunRequested event's ``spec``."""
+    return RunSpec.model_validate_json(json.dumps(recorded))
