@@ -6,7 +6,6 @@ from pathlib import Path
 import asyncpg
 import nats
 import pytest
-
 from trialog.cli.stack import Stack, StackInUse, StackOptions, UnknownProcess
 from trialog.cli.stack.reaper import find
 
