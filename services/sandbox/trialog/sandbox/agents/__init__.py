@@ -1,0 +1,1 @@
+"""Agents: what acts in a sandbox."""

@@ -1,0 +1,95 @@
+"""Everything the sandbox can refuse, drawn as one tree.
+
+``failure`` is the class that goes on the log when the error ends an attempt.
+
+    SandboxError            infrastructure
+      ProviderUnavailableError
+      InvalidNameError
+      SandboxGoneError
+      SandboxBusyError
+      ResultDroppedError
+      FileRefusedError      agent
+        FileMissingError
+      SnapshotRefusedError  agent
+    WorldError              task
+    AgentError              agent
+      CommandFailedError
+      TrialTimedOutError    timeout
+      InjectedFault         injected
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+Failure = Literal["infrastructure", "agent", "task", "timeout", "injected"]
+
+
+class SandboxError(Exception):
+    """The isolation itself failed or refused."""
+
+    failure: ClassVar[Failure] = "infrastructure"
+
+
+class ProviderUnavailableError(SandboxError):
+    """A provider cannot isolate on this machine; the message says why and what mends it."""
+
+
+class InvalidNameError(SandboxError, ValueError):
+    """A sandbox id, exec id, digest or path that is not acceptable."""
+
+
+class SandboxGoneError(SandboxError):
+    """The sandbox does not exist, has ended, or died during the call."""
+
+
+class SandboxBusyError(SandboxError):
+    """Another live worker of this host owns the sandbox."""
+
+
+class ResultDroppedError(SandboxError):
+    """The command did run, but its kept result was dropped to bound memory; it is not rerun."""
+
+
+class FileRefusedError(SandboxError):
+    """A file inside is not what it may be: not regular, behind a symlink, or above the limit."""
+
+    failure: ClassVar[Failure] = "agent"
+
+
+class FileMissingError(FileRefusedError):
+    """There is no such file inside."""
+
+
+class SnapshotRefusedError(SandboxError):
+    """What the agent left behind is above the caps on entries, depth or bytes."""
+
+    failure: ClassVar[Failure] = "agent"
+
+
+class WorldError(Exception):
+    """A world's archive is unsafe, broken, or not the one its digest names."""
+
+    failure: ClassVar[Failure] = "task"
+
+
+class AgentError(Exception):
+    """The agent's try failed, not the sandbox."""
+
+    failure: ClassVar[Failure] = "agent"
+
+
+class CommandFailedError(AgentError):
+    """A command that the agent depends on ended with a non-zero exit code."""
+
+
+class TrialTimedOutError(AgentError):
+    """A command of the trial ran over its time and was killed with all its children."""
+
+    failure: ClassVar[Failure] = "timeout"
+
+
+class InjectedFault(AgentError):
+    """A failure that the run asked for."""
+
+    failure: ClassVar[Failure] = "injected"

@@ -1,0 +1,1 @@
+"""Verifiers: what checks an end state against the pristine world."""

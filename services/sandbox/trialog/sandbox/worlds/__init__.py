@@ -1,0 +1,1 @@
+"""Worlds: how they are made, packed and laid out on a host."""
