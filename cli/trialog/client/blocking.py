@@ -1,0 +1,193 @@
+"""The blocking client of the driver's API."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
+from types import TracebackType
+from typing import Any, Literal
+
+import httpx
+
+from trialog.client import calls, transport
+from trialog.client.calls import DEFAULT_URL, RETRY_STATUSES, Call
+from trialog.client.models import (
+    ENDED,
+    Event,
+    EventPage,
+    Run,
+    RunPage,
+    Step,
+    TrialDetail,
+    TrialPage,
+    Weights,
+)
+from trialog.client.retry import Attempts, Patience
+from trialog.client.sse import SseParser
+from trialog.proto.events import RUN_ENDS
+
+
+class TrialogClient:
+    """Talks to one driver; a restart of it is waited out for ``patience.total_s`` seconds.
+
+    ``api_key`` defaults to $TRIALOG_API_KEY. Every method raises ApiError, Unreachable or
+    UnexpectedAnswer (trialog.client.errors). Use it as a context manager.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        api_key: str | None = None,
+        patience: Patience | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self.url = transport.check_url(url)
+        self._patience = patience or Patience()
+        self._http = httpx.Client(**transport.client_options(url, api_key, timeout_s))
+
+    def __enter__(self) -> TrialogClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def create_run(self, spec: Mapping[str, Any], *, idempotency_key: str | None = None) -> Run:
+        """Start a run of a RunSpec; sent again, the same key gives the same run."""
+        return self._send(calls.create_run(spec, idempotency_key or uuid.uuid4().hex))
+
+    def list_runs(
+        self,
+        *,
+        state: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> RunPage:
+        """Return a page of runs."""
+        return self._send(calls.list_runs(state, labels or {}, limit, cursor))
+
+    def get_run(self, run_id: str) -> Run:
+        """Return one run."""
+        return self._send(calls.get_run(run_id))
+
+    def list_steps(self, run_id: str) -> list[Step]:
+        """Return a run's steps."""
+        return self._send(calls.get_run(run_id, "/steps"))["steps"]
+
+    def list_trials(
+        self,
+        run_id: str,
+        *,
+        step: int | None = None,
+        state: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> TrialPage:
+        """Return a page of a run's trials."""
+        return self._send(calls.list_trials(run_id, step, state, limit, cursor))
+
+    def get_trial(self, run_id: str, trial_id: str) -> TrialDetail:
+        """Return one trial with its events."""
+        return self._send(calls.get_trial(run_id, trial_id))
+
+    def get_trajectory(self, run_id: str, trial_id: str) -> dict[str, Any]:
+        """Return what the agent of a trial did."""
+        return self._send(calls.get_trial(run_id, trial_id, "/trajectory"))
+
+    def get_weights(self, run_id: str, version: int | Literal["latest"] = "latest") -> Weights:
+        """Return a version of a run's weights; version n is that after n steps."""
+        return self._send(calls.get_weights(run_id, version))
+
+    def list_events(self, run_id: str, *, after: int = 0, limit: int | None = None) -> EventPage:
+        """Return a page of a run's events after a position."""
+        return self._send(calls.list_events(run_id, after, limit))
+
+    def cancel(self, run_id: str) -> Run:
+        """End a run; its open trials end cancelled."""
+        return self._send(calls.control(run_id, "cancel"))
+
+    def pause(self, run_id: str) -> Run:
+        """Claim nothing new for a run; what is in flight still records."""
+        return self._send(calls.control(run_id, "pause"))
+
+    def resume(self, run_id: str) -> Run:
+        """Offer a paused run's work again."""
+        return self._send(calls.control(run_id, "resume"))
+
+    def iter_events(self, run_id: str, after: int = 0) -> Iterator[Event]:
+        """Yield the events that are on the log now, page by page."""
+        while True:
+            page = self.list_events(run_id, after=after)
+            yield from page["events"]
+            if not page["events"]:
+                return
+            after = max(page["next"], page["events"][-1]["position"])
+
+    def watch(self, run_id: str, after: int = 0) -> Iterator[Event]:
+        """Yield a run's events from a position on, each once, up to the one that ends it.
+
+        Lives through driver restarts: it goes on after the last event seen (Last-Event-ID).
+        """
+        attempts = Attempts(self._patience, self.url)
+        while True:
+            if self.get_run(run_id)["state"] in ENDED:
+                yield from self.iter_events(run_id, after)
+                return
+            try:
+                with closing(self._stream(run_id, after, attempts)) as events:
+                    for event in events:
+                        after = event["position"]
+                        yield event
+                        if event["type"] in RUN_ENDS:
+                            return
+                time.sleep(transport.REOPEN_S)
+            except httpx.TransportError as error:
+                time.sleep(attempts.failed(transport.cause_of(error)))
+
+    def _stream(self, run_id: str, after: int, attempts: Attempts) -> Generator[Event, None, None]:
+        """Yield the events of one connection; it just ends when the driver closes it."""
+        request = transport.request(self._http, calls.stream_events(run_id, after))
+        request.extensions["timeout"] = transport.STREAM_TIMEOUT.as_dict()
+        response = self._http.send(request, stream=True)
+        try:
+            if response.status_code in RETRY_STATUSES:
+                raise httpx.ReadError(f"status {response.status_code}")
+            if not transport.is_stream(response):
+                raise transport.refused_stream(response, response.read(), self.url)
+            attempts.reset()
+            parser = SseParser()
+            for chunk in response.iter_bytes():
+                for event in transport.events_of(parser, chunk):
+                    if event["position"] > after:
+                        after = event["position"]
+                        yield event
+        finally:
+            response.close()
+
+    def _send(self, call: Call) -> Any:
+        attempts = Attempts(self._patience, self.url)
+        while True:
+            try:
+                response = self._http.send(transport.request(self._http, call))
+            except httpx.TransportError as error:
+                cause = transport.cause_of(error)
+            else:
+                if response.status_code not in RETRY_STATUSES:
+                    kind = response.headers.get("content-type", "")
+                    return calls.answer(
+                        response.status_code, kind, response.content, source=self.url
+                    )
+                cause = f"status {response.status_code}"
+            time.sleep(attempts.failed(cause))

@@ -1,0 +1,148 @@
+"""Shapes of the driver's answers, as typed dictionaries: the JSON itself, nothing renamed."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+RunState = Literal["running", "paused", "completed", "failed", "cancelled"]
+ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+
+
+class Counts(TypedDict):
+    """How many actions a run executed, recovered and retried, by kind; and trials skipped."""
+
+    executed: dict[str, int]
+    recovered: dict[str, int]
+    retried: dict[str, int]
+    skipped: int
+
+
+class Cost(TypedDict):
+    """What the judge was paid: calls, tokens, US dollars."""
+
+    judge_calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float
+
+
+class Step(TypedDict):
+    """One optimizer step of a run; means are None until it is applied."""
+
+    step: int
+    state: str
+    mean_reward: float | None
+    mean_turns: float | None
+    n_trials: int
+    n_skipped: int
+    n_requested: int
+    n_recorded: int
+    n_judged: int
+    weights_version: int | None
+    weights_digest: str | None
+    actor: str | None
+    trained: bool | None
+
+
+class Run(TypedDict):
+    """A run in full. ``spec`` is the recorded RunSpec, defaults included."""
+
+    run_id: str
+    state: RunState
+    parent: str | None
+    rubric: str
+    created_at: str
+    labels: dict[str, str]
+    spec: dict[str, Any]
+    position: int
+    failure: str | None
+    steps: list[Step]
+    counts: Counts
+    cost: Cost
+
+
+class RunSummary(TypedDict):
+    """A run's line in the list of runs."""
+
+    run_id: str
+    state: RunState
+    parent: str | None
+    rubric: str
+    created_at: str
+    labels: dict[str, str]
+    steps_applied: int
+    n_steps: int
+    mean_reward: float | None
+
+
+class RunPage(TypedDict):
+    """A page of runs; ``next_cursor`` is None on the last."""
+
+    runs: list[RunSummary]
+    next_cursor: str | None
+
+
+class Turn(TypedDict):
+    """One interaction of the agent: the document it read and whether it held the secret."""
+
+    doc: int
+    found: bool
+
+
+class Trial(TypedDict):
+    """One trial; ``trial_id`` is the id within its run. Without a verdict the scores are None."""
+
+    trial_id: str
+    step: int
+    world_id: str
+    state: str
+    attempts: int
+    n_turns: int | None
+    turns: list[Turn] | None
+    answer: str | None
+    files_written: list[str] | None
+    found_doc: int | None
+    verified: bool | None
+    judge_score: float | None
+    reward: float | None
+    provenance: dict[str, Any] | None
+
+
+class TrialPage(TypedDict):
+    """A page of trials; ``next_cursor`` is None on the last."""
+
+    trials: list[Trial]
+    next_cursor: str | None
+
+
+class Event(TypedDict):
+    """One event of the log; ``data`` is the fact, ``recorded_at`` ISO 8601 in UTC."""
+
+    position: int
+    event_id: str
+    run_id: str
+    type: str
+    schema_version: int
+    data: dict[str, Any]
+    recorded_at: str
+
+
+class EventPage(TypedDict):
+    """Events in order of position; ``next`` is the position to ask after."""
+
+    events: list[Event]
+    next: int
+
+
+class TrialDetail(Trial):
+    """A trial with the events that are about it."""
+
+    events: list[Event]
+
+
+class Weights(TypedDict):
+    """One version of the bandit's weights: world -> 8 unrounded numbers, one a document."""
+
+    version: int
+    digest: str
+    doc_prior: dict[str, list[float]]
