@@ -1,0 +1,135 @@
+"""The content-addressed blob store: bytes under their SHA-256, written before what names them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from trialog.spine.database import driver_connection
+from trialog.spine.log import MAX_INLINE_BLOB_BYTES
+from trialog.spine.postgres import queries
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_CACHE_BYTES = 64_000_000
+
+
+class BlobMissingError(LookupError):
+    """No blob has this digest: it was named before it was written, or it was lost."""
+
+
+class BlobStore(Protocol):
+    """Bytes by their hex SHA-256."""
+
+    async def put(self, data: bytes) -> str:
+        """Keep the bytes and return their digest; durable when it returns."""
+        ...
+
+    async def stage(self, data: bytes) -> tuple[str, list[bytes]]:
+        """Return the digest, and what must still go into the member that names it: small bytes
+        ride in the same transaction, large ones are already on disk."""
+        ...
+
+    async def get(self, digest: str) -> bytes:
+        """Return the bytes. Raises BlobMissingError."""
+        ...
+
+    async def get_many(self, digests: Iterable[str]) -> dict[str, bytes]:
+        """Return the bytes of each digest. Raises BlobMissingError for the first that is not."""
+        ...
+
+
+class PostgresBlobs:
+    """Up to 32 KB in a bytea table, larger as files of one folder that all services share."""
+
+    def __init__(self, engine: AsyncEngine, folder: Path) -> None:
+        self._engine = engine
+        self._folder = folder
+        self._cache: OrderedDict[str, bytes] = OrderedDict()
+        self._cached = 0
+
+    async def put(self, data: bytes) -> str:
+        """Keep the bytes and return their digest."""
+        digest, inline = await self.stage(data)
+        if inline:
+            async with driver_connection(self._engine) as connection:
+                await connection.execute(queries.PUT_BLOBS, [bytes.fromhex(digest)], inline)
+        return digest
+
+    async def stage(self, data: bytes) -> tuple[str, list[bytes]]:
+        """Return the digest, and the bytes when they are small enough to ride in the batch."""
+        digest = hashlib.sha256(data).hexdigest()
+        self._remember(digest, data)
+        if len(data) <= MAX_INLINE_BLOB_BYTES:
+            return digest, [data]
+        await asyncio.to_thread(_write_file, self._path(digest), data)
+        return digest, []
+
+    async def get(self, digest: str) -> bytes:
+        """Return the bytes of a digest."""
+        return (await self.get_many([digest]))[digest]
+
+    async def get_many(self, digests: Iterable[str]) -> dict[str, bytes]:
+        """Return the bytes of each digest: from memory, the table, then the folder."""
+        wanted = dict.fromkeys(digests)
+        found = {digest: self._cache[digest] for digest in wanted if digest in self._cache}
+        missing = [digest for digest in wanted if digest not in found]
+        if missing:
+            async with driver_connection(self._engine) as connection:
+                rows = await connection.fetch(
+                    queries.GET_BLOBS, [bytes.fromhex(digest) for digest in missing]
+                )
+            found |= {row["digest"].hex(): row["bytes"] for row in rows}
+        for digest in missing:
+            if digest not in found:
+                found[digest] = await asyncio.to_thread(_read_file, self._path(digest))
+            self._remember(digest, found[digest])
+        return found
+
+    def _path(self, digest: str) -> Path:
+        if not _DIGEST.fullmatch(digest):
+            raise BlobMissingError(f"{digest!r} is no SHA-256 in hex")
+        return self._folder / digest[:2] / digest
+
+    def _remember(self, digest: str, data: bytes) -> None:
+        if digest in self._cache or len(data) > _CACHE_BYTES // 8:
+            return
+        self._cache[digest] = data
+        self._cached += len(data)
+        while self._cached > _CACHE_BYTES:
+            self._cached -= len(self._cache.popitem(last=False)[1])
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    """Write, fsync, rename, fsync the folder: a name never stands for half the bytes."""
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(file.name).rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise BlobMissingError(f"no blob {path.name}") from error
+    if hashlib.sha256(data).hexdigest() != path.name:
+        raise BlobMissingError(f"blob {path.name} is damaged: its bytes have another digest")
+    return data

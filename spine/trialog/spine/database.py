@@ -1,0 +1,59 @@
+"""Connections to Postgres: one pooled engine a process, and direct ones for locks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+# What a dead or restarting database raises; each is worth another try later.
+DOWN = (
+    OSError,
+    asyncio.TimeoutError,
+    asyncpg.PostgresConnectionError,
+    sa.exc.DBAPIError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
+)
+
+
+def async_url(url: str) -> str:
+    """Return the URL with SQLAlchemy's asyncpg driver named."""
+    return make_url(url).set(drivername="postgresql+asyncpg").render_as_string(hide_password=False)
+
+
+def engine_for(url: str, *, pool_size: int = 5) -> AsyncEngine:
+    """Return a pooled engine. A connection that died is noticed and replaced when taken."""
+    return create_async_engine(
+        async_url(url), pool_size=pool_size, max_overflow=5, pool_pre_ping=True, pool_timeout=30
+    )
+
+
+@asynccontextmanager
+async def driver_connection(engine: AsyncEngine) -> AsyncGenerator[asyncpg.Connection]:
+    """Take asyncpg's own connection from the pool: arrays go and come in binary, unwrapped.
+
+    Each statement is its own transaction. A connection that broke is not given back.
+    """
+    async with engine.connect() as pooled:
+        raw = await pooled.get_raw_connection()
+        connection = raw.driver_connection
+        assert connection is not None
+        try:
+            yield connection
+        except (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError):
+            await pooled.invalidate()
+            raise
+
+
+async def connect(url: str, **settings: Any) -> asyncpg.Connection:
+    """Return one direct connection, for what must not pass through a pool."""
+    plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    return await asyncpg.connect(plain, **settings)

@@ -1,0 +1,273 @@
+"""The event log's port: what can be written, the verdicts, and how it is read.
+
+Everything a process writes is a *member* of a batch: it applies wholly or not at all and gets its
+own verdict, whatever becomes of its neighbours (spine/writer.py, migrations/.../commit_batch.sql).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from trialog.proto import events as ev
+from trialog.proto.ids import event_id
+from trialog.proto.slots import slot_of
+from trialog.proto.work import WorkName, work_of
+
+MAX_EVENT_BYTES = 4096
+MAX_RUN_REQUESTED_BYTES = 131_072
+MAX_INLINE_BLOB_BYTES = 32_768
+
+
+class LogError(Exception):
+    """Base of what the log refuses."""
+
+
+class EventTooLargeError(LogError):
+    """An event's data is over the limit: bytes belong in the blob store."""
+
+
+class ClaimLostError(LogError):
+    """The claim is no longer this worker's: what it did since is not recorded."""
+
+
+class FencedError(LogError):
+    """The partition belongs to another driver now: this one must stop writing."""
+
+
+class SlotTakenError(LogError):
+    """Another fact holds the slot; nothing of the member was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Work that an event puts up. ``held_ms``: claimed in the same breath for that long."""
+
+    work: WorkName
+    held_ms: int | None = None
+    not_before_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event on its way to the log, encoded, hashed and checked for size."""
+
+    partition: int
+    event_id: uuid.UUID
+    run_id: str
+    type: str
+    schema_version: int
+    data: str
+    body_hash: bytes
+    offer: Offer | None = None
+    trace_parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event read back. ``recorded_at`` is Postgres time, in UTC."""
+
+    partition: int
+    position: int
+    event_id: uuid.UUID
+    run_id: str
+    type: str
+    schema_version: int
+    data: str
+    recorded_at: datetime
+
+    def fact(self) -> ev.Fact:
+        """Decode the data. Raises UnknownEventError for what this build does not know."""
+        return ev.decode(self.type, self.schema_version, self.data)
+
+
+def new_event(
+    run_id: str,
+    fact: ev.Fact,
+    *,
+    partition: int = 0,
+    offered: bool = True,
+    held_ms: int | None = None,
+) -> NewEvent:
+    """Return a fact as an event. ``offered``: its work, if it has any, is put up with it.
+
+    Raises EventTooLargeError before anything is queued.
+    """
+    name = type(fact).__name__
+    data = ev.encode(fact)
+    limit = MAX_RUN_REQUESTED_BYTES if name == "RunRequested" else MAX_EVENT_BYTES
+    if len(data) > limit:
+        raise EventTooLargeError(f"{name} has {len(data)} bytes of data; the limit is {limit}")
+    work = work_of(run_id, fact) if offered else None
+    not_before = fact.not_before_ms if isinstance(fact, ev.TrialRetryScheduled) else None
+    version = ev.SCHEMA_VERSION[name]
+    identity = event_id(run_id, slot_of(fact))
+    head = f"{run_id}\n{name}\n{version}\n".encode()
+    return NewEvent(
+        partition,
+        identity,
+        run_id,
+        name,
+        version,
+        data.decode(),
+        hashlib.sha256(identity.bytes + head + data).digest(),
+        Offer(work, held_ms, not_before) if work else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Events; with ``owner_fence`` only while that fence owns the partition. ``closes`` names
+    work that nobody needs any more."""
+
+    events: Sequence[NewEvent]
+    owner_fence: int | None = None
+    closes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewWork:
+    """Work that no event offers and the claim itself brings into being: a judge call."""
+
+    kind: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Take a piece of work for ``lease_ms``.
+
+    With ``expect`` the claim holds only at that fence: how a lapsed claim is taken over, and how
+    events that name the next fence come with it.
+    """
+
+    key: str
+    lease_ms: int
+    expect: int | None = None
+    events: Sequence[NewEvent] = ()
+    creates: NewWork | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """End held work with the facts it established."""
+
+    key: str
+    fence: int
+    events: Sequence[NewEvent] = ()
+    blobs: Sequence[bytes] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Set held work free with the failure as a fact; ``injected`` ones are counted apart too."""
+
+    key: str
+    fence: int
+    events: Sequence[NewEvent]
+    injected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Extend a lease."""
+
+    key: str
+    fence: int
+    lease_ms: int
+
+
+Member = Append | Claim | Finish | Fail | Renew
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a member.
+
+    ``answer``: ok; closed (renewed, but nobody needs the work); lost; fenced; different (another
+    fact holds a slot); and of a claim held, done, refused (the run is not running), stale (the
+    fence is another, or lapsed and must be expected), early, unknown. ``result`` is the position
+    of the member's last event, or of the work's result when done.
+    """
+
+    answer: str
+    fence: int = 0
+    failures: int = 0
+    injected: int = 0
+    lost: int = 0
+    result: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the member was applied."""
+        return self.answer in ("ok", "closed")
+
+    def check(self) -> Verdict:
+        """Return itself when applied, else raise the error of its answer."""
+        match self.answer:
+            case "ok" | "closed":
+                return self
+            case "fenced":
+                raise FencedError("the partition belongs to another driver")
+            case "different":
+                raise SlotTakenError("another fact holds the slot")
+            case _:
+                raise ClaimLostError(f"the claim is gone: {self.answer}")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWork:
+    """Unfinished work as the sweeper sees it."""
+
+    key: str
+    kind: str
+    run_id: str
+    position: int
+    held: bool
+    expired: bool
+    run_state: str
+    not_before: datetime | None
+    closed: bool
+
+
+class EventLog(Protocol):
+    """The append-only log with the claims beside it."""
+
+    async def commit(self, member: Member) -> Verdict:
+        """Write one member in the process's next batch and return its verdict."""
+        ...
+
+    async def read(self, partition: int, after: int, limit: int) -> list[Recorded]:
+        """Return events of a partition above a position, in order."""
+        ...
+
+    async def read_run(self, run_id: str, after: int, limit: int) -> list[Recorded]:
+        """Return events of a run above a position, in order."""
+        ...
+
+    async def at_slot(self, run_id: str, slot: str) -> Recorded | None:
+        """Return the event that holds a slot of a run, if any."""
+        ...
+
+    async def at_position(self, partition: int, position: int) -> Recorded | None:
+        """Return one event."""
+        ...
+
+    async def end(self, partition: int) -> int:
+        """Return the position of the partition's last event; 0 when it has none."""
+        ...
+
+
+@dataclass(slots=True)
+class Run:
+    """A run as claims and workers see it: where it lives and what it was asked to do."""
+
+    run_id: str
+    partition: int
+    root: str
+    request: ev.RunRequested
+    extra: dict[str, object] = field(default_factory=dict[str, object])

@@ -1,0 +1,116 @@
+-- The event log and what stands beside it. Owned by the migrating role; the services' role may
+-- SELECT and EXECUTE, nothing else (docs/invariants.md, I1).
+
+create table head (
+    partition    integer primary key,
+    position     bigint not null default 0,
+    hash         bytea not null default '\x',
+    owner        bigint,
+    owner_fence  bigint not null default 0,
+    lease_until  timestamptz not null default '-infinity'
+);
+comment on table head is 'End of each partition of the log, and the driver that owns it.';
+
+create table event (
+    partition      integer not null,
+    position       bigint not null,
+    event_id       uuid not null,
+    run_id         text not null,
+    type           text not null,
+    schema_version smallint not null,
+    data           json not null,
+    trace_parent   text,
+    recorded_at    timestamptz not null,
+    body_hash      bytea not null,
+    prev_hash      bytea not null,
+    hash           bytea not null,
+    primary key (partition, position)
+);
+create unique index event_id_key on event (event_id);
+create index event_run on event (run_id, position);
+-- By default a row of 2 KB is compressed and toasted, at half the speed.
+alter table event set (toast_tuple_target = 4096);
+
+create table blob (
+    digest bytea primary key,
+    bytes  bytea not null
+);
+
+create table run (
+    run_id    text primary key,
+    partition integer not null,
+    position  bigint not null,
+    root      text not null,
+    state     text not null check (state in ('running', 'paused', 'ended'))
+);
+
+create table work (
+    key          text primary key,
+    kind         text not null,
+    run_id       text not null,
+    partition    integer not null,
+    position     bigint not null,
+    fence        bigint not null default 0,
+    incarnation  bigint,
+    lease_until  timestamptz not null default '-infinity',
+    failures     integer not null default 0,
+    injected     integer not null default 0,
+    lost         integer not null default 0,
+    sweeps       integer not null default 0,
+    not_before   timestamptz not null default '-infinity',
+    closed       boolean not null default false,
+    done         boolean not null default false,
+    result       bigint
+) with (fillfactor = 70);
+comment on column work.position is 'The last event that offered this work.';
+comment on column work.incarnation is 'The process that holds it; null when free.';
+comment on column work.closed is 'Nobody needs it any more: no new claim, a holder may still record.';
+-- `done` changes once, so claims and renewals stay heap-only updates.
+create index work_open on work (partition, position) where not done;
+
+create table process (
+    incarnation   bigint primary key,
+    service       text not null,
+    host          text not null,
+    pid           integer not null,
+    registered_at timestamptz not null default clock_timestamp()
+);
+
+create table cursor (
+    name      text not null,
+    partition integer not null,
+    position  bigint not null default 0,
+    state     json not null default '{}',
+    primary key (name, partition)
+);
+
+create table run_view (
+    run_id     text primary key,
+    partition  integer not null,
+    position   bigint not null,
+    state      text not null,
+    created_at timestamptz not null,
+    labels     jsonb not null,
+    doc        json not null
+);
+create index run_view_order on run_view (created_at desc, run_id desc);
+
+create table trial_view (
+    run_id   text not null,
+    trial_id text collate "C" not null,
+    step     integer not null,
+    state    text not null,
+    doc      json not null,
+    primary key (run_id, trial_id)
+);
+
+create function refuse_change() returns trigger language plpgsql as $$
+begin
+    raise exception 'the event log is append-only: % refused', tg_op;
+end $$;
+create trigger event_append_only before update or delete on event
+    for each row execute function refuse_change();
+create trigger event_no_truncate before truncate on event
+    for each statement execute function refuse_change();
+
+insert into head (partition) values (0);

@@ -1,0 +1,209 @@
+-- commit_batch: every write of a process, many members in one transaction.
+--
+-- A member applies wholly or not at all and gets its own verdict. Kinds:
+--   a  append   events; with a fence only while that fence owns the partition
+--   c  claim    take a piece of work; with an expected fence, its events come with the claim
+--   f  finish   end held work under its fence, with the facts it established
+--   x  fail     set held work free under its fence, with the failure as a fact
+--   r  renew    extend the lease of held work
+-- The caller never puts one work key or one event id into a batch twice (spine/writer.py).
+-- READ COMMITTED: rows are locked in key order, then heads in partition order, each as its own
+-- statement, so what is read afterwards is what was committed before.
+create function commit_batch(
+    p_incarnation bigint,
+    m_kind "char"[], m_key text[], m_fence bigint[], m_partition integer[], m_lease_ms integer[],
+    m_injected boolean[], m_new_kind text[], m_new_run text[],
+    e_member integer[], e_partition integer[], e_id uuid[], e_run text[], e_type text[],
+    e_version smallint[], e_data text[], e_trace text[], e_hash bytea[],
+    e_work_key text[], e_work_kind text[], e_work_held boolean[], e_work_lease_ms integer[],
+    e_not_before_ms bigint[],
+    c_member integer[], c_key text[],
+    b_member integer[], b_digest bytea[], b_bytes bytea[]
+) returns table (
+    member integer, verdict text, fence bigint, failures integer, injected integer, lost integer,
+    result bigint
+)
+language plpgsql volatile security definer as $$
+declare
+    n        constant integer := coalesce(cardinality(m_kind), 0);
+    n_events constant integer := coalesce(cardinality(e_id), 0);
+    v        text[] := array_fill(null::text, array[n]);
+    v_fence  bigint[] := array_fill(null::bigint, array[n]);
+    v_fail   integer[] := array_fill(0, array[n]);
+    v_inj    integer[] := array_fill(0, array[n]);
+    v_lost   integer[] := array_fill(0, array[n]);
+    v_last   bigint[] := array_fill(null::bigint, array[n]);
+    e_pos    bigint[] := array_fill(null::bigint, array[n_events]);
+    e_new    boolean[] := array_fill(false, array[n_events]);
+    e_prev   bytea[] := array_fill(null::bytea, array[n_events]);
+    e_chain  bytea[] := array_fill(null::bytea, array[n_events]);
+    at       timestamptz;
+    r        record;
+    i        integer;
+    moved    bigint;
+    link     bytea;
+begin
+    if 'c' = any (m_kind) then
+        insert into work as w (key, kind, run_id, partition, position)
+        select u.key, u.new_kind, u.new_run, run.partition, 0
+        from unnest(m_key, m_new_kind, m_new_run) as u (key, new_kind, new_run)
+        join run on run.run_id = u.new_run
+        where u.new_kind is not null order by u.key
+        on conflict (key) do nothing;
+    end if;
+
+    perform 1 from work w where w.key = any (m_key || c_key || e_work_key)
+    order by w.key for update;
+    at := clock_timestamp();
+
+    for r in
+        select u.i, u.kind, u.expected, w.*, run.state as run_state
+        from unnest(m_kind, m_key, m_fence) with ordinality as u (kind, key, expected, i)
+        join work w on w.key = u.key
+        join run on run.run_id = w.run_id
+        where u.key is not null
+    loop
+        i := r.i;
+        v_fence[i] := r.fence; v_fail[i] := r.failures; v_inj[i] := r.injected;
+        v_lost[i] := r.lost; v_last[i] := r.result;
+        if r.kind <> 'c' then
+            v[i] := case
+                -- A finish sent again after a broken connection finds its own work done.
+                when r.fence <> r.expected then 'lost'
+                when r.done then case when r.kind = 'f' then 'ok' else 'lost' end
+                when r.incarnation is null then 'lost'
+                when r.kind = 'r' and r.closed then 'closed'
+                else 'ok' end;
+        elsif r.done or r.closed then v[i] := 'done';
+        elsif r.run_state <> 'running' then v[i] := 'refused';
+        elsif r.incarnation is not null and r.lease_until > at then v[i] := 'held';
+        elsif (r.incarnation is not null or r.expected is not null)
+            and r.fence is distinct from r.expected then v[i] := 'stale';
+        elsif r.not_before > at then v[i] := 'early';
+        else
+            v[i] := 'ok'; v_fence[i] := r.fence + 1;
+            if r.incarnation is not null then v_lost[i] := r.lost + 1; end if;
+        end if;
+    end loop;
+    for i in 1 .. n loop
+        if v[i] is null then
+            v[i] := case when m_kind[i] = 'a' then 'ok' when m_kind[i] = 'c' then 'unknown'
+                         else 'lost' end;
+        end if;
+    end loop;
+
+    if n_events > 0 then
+        perform 1 from head h where h.partition = any (e_partition)
+        order by h.partition for update;
+        for i in 1 .. n loop
+            if m_kind[i] = 'a' and m_fence[i] is not null and not exists (
+                select 1 from head h
+                where h.partition = m_partition[i] and h.owner_fence = m_fence[i]
+            ) then v[i] := 'fenced'; end if;
+        end loop;
+        for r in
+            select u.i, u.member, e.position, e.body_hash = u.body_hash as same
+            from unnest(e_id, e_member, e_hash) with ordinality as u (id, member, body_hash, i)
+            join event e on e.event_id = u.id
+        loop
+            e_pos[r.i] := r.position;
+            if not r.same and v[r.member] = 'ok' then v[r.member] := 'different'; end if;
+        end loop;
+
+        at := clock_timestamp();
+        for r in select h.partition, h.position, h.hash from head h
+            where h.partition = any (e_partition) order by h.partition
+        loop
+            moved := r.position; link := r.hash;
+            for i in 1 .. n_events loop
+                if e_partition[i] = r.partition and e_pos[i] is null and v[e_member[i]] = 'ok' then
+                    moved := moved + 1;
+                    e_pos[i] := moved; e_new[i] := true; e_prev[i] := link;
+                    link := sha256(link || int4send(r.partition) || int8send(moved)
+                        || int8send((extract(epoch from at) * 1000000)::bigint) || e_hash[i]);
+                    e_chain[i] := link;
+                end if;
+                if e_pos[i] is not null then v_last[e_member[i]] := e_pos[i]; end if;
+            end loop;
+            if moved > r.position then
+                update head h set position = moved, hash = link where h.partition = r.partition;
+            end if;
+        end loop;
+
+        insert into event (partition, position, event_id, run_id, type, schema_version, data,
+            trace_parent, recorded_at, body_hash, prev_hash, hash)
+        select u.partition, u.position, u.id, u.run, u.type, u.version, u.data::json,
+            u.trace, at, u.body_hash, u.prev, u.chain
+        from unnest(e_new, e_partition, e_pos, e_id, e_run, e_type, e_version, e_data, e_trace,
+            e_hash, e_prev, e_chain)
+            as u (new, partition, position, id, run, type, version, data, trace, body_hash, prev,
+                chain)
+        where u.new;
+
+        if e_type && array['RunRequested', 'RunPaused', 'RunResumed', 'RunCancelled',
+                'RunFailed', 'RunCompleted'] then
+            insert into run (run_id, partition, position, root, state)
+            select u.run, u.partition, u.position, u.data::json ->> 'root', 'running'
+            from unnest(e_new, e_run, e_partition, e_pos, e_type, e_data)
+                as u (new, run, partition, position, type, data)
+            where u.new and u.type = 'RunRequested' on conflict do nothing;
+            for i in 1 .. n_events loop
+                if e_new[i] and e_type[i] <> 'RunRequested' then
+                    update run set state = case e_type[i] when 'RunPaused' then 'paused'
+                            when 'RunResumed' then 'running' else 'ended' end
+                    where run.run_id = e_run[i] and run.state <> 'ended'
+                        and e_type[i] = any (array['RunPaused', 'RunResumed', 'RunCancelled',
+                            'RunFailed', 'RunCompleted']);
+                end if;
+            end loop;
+        end if;
+
+        insert into work as w (key, kind, run_id, partition, position, fence, incarnation,
+            lease_until, not_before)
+        select u.key, u.kind, u.run, u.partition, u.position,
+            case when u.held then 1 else 0 end, case when u.held then p_incarnation end,
+            case when u.held then at + u.lease_ms * interval '1 ms' else '-infinity' end,
+            coalesce(to_timestamp(u.not_before / 1000.0), '-infinity')
+        from unnest(e_new, e_work_key, e_work_kind, e_run, e_partition, e_pos, e_work_held,
+            e_work_lease_ms, e_not_before_ms)
+            as u (new, key, kind, run, partition, position, held, lease_ms, not_before)
+        where u.new and u.key is not null
+        on conflict (key) do update
+            set position = excluded.position, not_before = excluded.not_before;
+
+        if cardinality(b_digest) > 0 then
+            insert into blob (digest, bytes)
+            select distinct on (u.digest) u.digest, u.bytes
+            from unnest(b_member, b_digest, b_bytes) as u (member, digest, bytes)
+            where v[u.member] = 'ok' order by u.digest
+            on conflict (digest) do nothing;
+        end if;
+    end if;
+
+    update work w set
+        fence = case when u.kind = 'c' then v_fence[u.i] else w.fence end,
+        incarnation = case when u.kind in ('c', 'r') then p_incarnation end,
+        lease_until = case when u.kind in ('c', 'r') then at + u.lease_ms * interval '1 ms'
+            else '-infinity' end,
+        lost = v_lost[u.i],
+        failures = w.failures + case when u.kind = 'x' then 1 else 0 end,
+        injected = w.injected + case when u.kind = 'x' and u.injected then 1 else 0 end,
+        done = u.kind = 'f' or (u.kind = 'x' and w.closed),
+        result = case when u.kind = 'f' then v_last[u.i] else w.result end
+    from unnest(m_kind, m_key, m_lease_ms, m_injected) with ordinality
+        as u (kind, key, lease_ms, injected, i)
+    where w.key = u.key and (v[u.i] = 'ok' or v[u.i] = 'closed');
+
+    if cardinality(c_key) > 0 then
+        update work w set closed = true, done = w.incarnation is null
+        from unnest(c_member, c_key) as u (member, key)
+        where w.key = u.key and v[u.member] = 'ok' and not w.done;
+    end if;
+
+    for i in 1 .. n loop
+        member := i; verdict := v[i]; fence := v_fence[i]; failures := v_fail[i];
+        injected := v_inj[i]; lost := v_lost[i];
+        result := v_last[i];
+        return next;
+    end loop;
+end $$;

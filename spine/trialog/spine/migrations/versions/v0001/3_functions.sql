@@ -1,0 +1,148 @@
+-- The other writes a service may make; each says who may call it and what it guards.
+
+-- A driver takes a partition that nobody holds, or whose owner it saw vanish (p_gone). Returns
+-- the new fence, or null when somebody else owns it.
+create function own_partition(
+    p_partition integer, p_incarnation bigint, p_lease_ms integer, p_gone bigint
+) returns bigint language sql volatile security definer as $$
+    update head set owner = p_incarnation, owner_fence = owner_fence + 1,
+        lease_until = clock_timestamp() + p_lease_ms * interval '1 ms'
+    where partition = p_partition
+        and (lease_until < clock_timestamp() or owner = p_gone or owner = p_incarnation)
+    returning owner_fence
+$$;
+
+-- The owner stays the owner. False: it lost the partition and must stop.
+create function keep_partition(
+    p_partition integer, p_incarnation bigint, p_fence bigint, p_lease_ms integer
+) returns boolean language plpgsql volatile security definer as $$
+begin
+    update head set lease_until = clock_timestamp() + p_lease_ms * interval '1 ms'
+    where partition = p_partition and owner = p_incarnation and owner_fence = p_fence;
+    return found;
+end $$;
+
+-- The owner leaves: a standby need not wait for the lease.
+create function leave_partition(p_partition integer, p_incarnation bigint, p_fence bigint)
+returns void language sql volatile security definer as $$
+    update head set lease_until = '-infinity'
+    where partition = p_partition and owner = p_incarnation and owner_fence = p_fence
+$$;
+
+-- A cursor moves only under the fence of the partition's owner. False: fenced, nothing moved.
+create function move_cursor(
+    p_name text, p_partition integer, p_position bigint, p_state text, p_incarnation bigint,
+    p_fence bigint
+) returns boolean language plpgsql volatile security definer as $$
+begin
+    perform 1 from head where partition = p_partition and owner = p_incarnation
+        and owner_fence = p_fence for share;
+    if not found then return false; end if;
+    insert into cursor (name, partition, position, state)
+    values (p_name, p_partition, p_position, p_state::json)
+    on conflict (name, partition) do update
+        set position = excluded.position, state = excluded.state;
+    return true;
+end $$;
+
+-- A process makes itself known before it takes the advisory lock of its incarnation.
+create function register_process(p_incarnation bigint, p_service text, p_host text, p_pid integer)
+returns void language sql volatile security definer as $$
+    insert into process (incarnation, service, host, pid)
+    values (p_incarnation, p_service, p_host, p_pid)
+$$;
+
+-- A process whose connection broke comes back. False: it was given up meanwhile, and must take a
+-- new incarnation.
+create function rejoin_process(p_incarnation bigint)
+returns boolean language plpgsql volatile security definer as $$
+begin
+    update process set registered_at = clock_timestamp() where incarnation = p_incarnation;
+    return found;
+end $$;
+
+-- A process is gone for good: its leases end now and its row goes. Presence is read from
+-- pg_locks by the caller, which also rules out a restart of Postgres (spine/presence.py).
+create function void_incarnations(p_gone bigint[])
+returns integer language plpgsql volatile security definer as $$
+declare
+    voided integer;
+begin
+    perform 1 from work where not done and incarnation = any (p_gone) order by key for update;
+    update work set lease_until = '-infinity' where not done and incarnation = any (p_gone);
+    get diagnostics voided = row_count;
+    delete from process where incarnation = any (p_gone);
+    return voided;
+end $$;
+
+-- Work that was closed while held, whose holder is gone, is over.
+create function bury_closed(p_partition integer)
+returns void language sql volatile security definer as $$
+    update work set done = true
+    where partition = p_partition and not done and closed
+        and (incarnation is null or lease_until < clock_timestamp())
+$$;
+
+-- Work was offered on the bus again; returns how often, which makes the message id new.
+create function count_sweeps(p_keys text[])
+returns table (key text, sweeps integer) language sql volatile security definer as $$
+    update work w set sweeps = w.sweeps + 1 where w.key = any (p_keys) returning w.key, w.sweeps
+$$;
+
+-- Bytes too large for an event go to the blob store before the event that names them.
+create function put_blobs(p_digest bytea[], p_bytes bytea[])
+returns void language sql volatile security definer as $$
+    insert into blob (digest, bytes)
+    select u.digest, u.bytes from unnest(p_digest, p_bytes) as u (digest, bytes)
+    order by u.digest on conflict (digest) do nothing
+$$;
+
+-- Read models move with their cursor, under the owner's fence. False: fenced, nothing moved.
+create function project(
+    p_partition integer, p_position bigint, p_incarnation bigint, p_fence bigint,
+    r_run text[], r_position bigint[], r_state text[], r_created timestamptz[], r_labels text[],
+    r_doc text[],
+    t_run text[], t_trial text[], t_step integer[], t_state text[], t_doc text[]
+) returns boolean language plpgsql volatile security definer as $$
+begin
+    if not move_cursor('views', p_partition, p_position, '{}', p_incarnation, p_fence) then
+        return false;
+    end if;
+    insert into run_view (run_id, partition, position, state, created_at, labels, doc)
+    select u.run, p_partition, u.position, u.state, u.created, u.labels::jsonb, u.doc::json
+    from unnest(r_run, r_position, r_state, r_created, r_labels, r_doc)
+        as u (run, position, state, created, labels, doc)
+    on conflict (run_id) do update
+        set position = excluded.position, state = excluded.state, doc = excluded.doc;
+    insert into trial_view (run_id, trial_id, step, state, doc)
+    select u.run, u.trial, u.step, u.state, u.doc::json
+    from unnest(t_run, t_trial, t_step, t_state, t_doc) as u (run, trial, step, state, doc)
+    on conflict (run_id, trial_id) do update set state = excluded.state, doc = excluded.doc;
+    return true;
+end $$;
+
+-- Read models are rebuilt from the log: empty them and set their cursor back.
+create function forget_views(p_partition integer, p_incarnation bigint, p_fence bigint)
+returns boolean language plpgsql volatile security definer as $$
+begin
+    if not move_cursor('views', p_partition, 0, '{}', p_incarnation, p_fence) then
+        return false;
+    end if;
+    delete from trial_view t using run_view r
+    where t.run_id = r.run_id and r.partition = p_partition;
+    delete from run_view where partition = p_partition;
+    return true;
+end $$;
+
+-- Walk the chain of a partition; returns the first broken position, or null.
+create function verify_chain(p_partition integer, p_after bigint, p_until bigint)
+returns bigint language sql stable security definer as $$
+    select e.position from event e
+    left join event before on before.partition = e.partition and before.position = e.position - 1
+    where e.partition = p_partition and e.position > p_after and e.position <= p_until
+        and (e.prev_hash <> coalesce(before.hash, '\x')
+            or e.hash <> sha256(e.prev_hash || int4send(e.partition) || int8send(e.position)
+                || int8send((extract(epoch from e.recorded_at) * 1000000)::bigint)
+                || e.body_hash))
+    order by e.position limit 1
+$$;

@@ -1,0 +1,1 @@
+"""The real adapters: event log, blobs and presence on Postgres."""

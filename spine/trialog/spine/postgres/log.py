@@ -1,0 +1,92 @@
+"""The event log on Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from trialog.proto.ids import event_id
+from trialog.spine.database import driver_connection
+from trialog.spine.log import Member, OpenWork, Recorded, Verdict
+from trialog.spine.postgres import queries
+from trialog.spine.postgres.batch import batch_arguments
+from trialog.spine.writer import GroupWriter
+
+_RETRIES = 5
+_DATA_ERRORS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
+_COLLISIONS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+
+
+class PostgresLog:
+    """Reads through the engine's pool, writes through one group-commit writer.
+
+    ``incarnation`` names this life of the process: claims are held under it.
+    """
+
+    def __init__(self, engine: AsyncEngine, incarnation: int) -> None:
+        self.engine = engine
+        self.incarnation = incarnation
+        self._writer = GroupWriter(self._commit, lambda error: isinstance(error, _DATA_ERRORS))
+
+    async def commit(self, member: Member) -> Verdict:
+        """Write one member in the next batch (see EventLog.commit)."""
+        return await self._writer.write(member)
+
+    async def close(self) -> None:
+        """Commit what is queued."""
+        await self._writer.close()
+
+    async def _commit(self, members: Sequence[Member]) -> list[Verdict]:
+        arguments = batch_arguments(self.incarnation, members)
+        for attempt in range(_RETRIES):
+            try:
+                rows = await self._fetch(queries.COMMIT_BATCH, *arguments)
+            except _COLLISIONS:
+                # Postgres undid the whole batch: it is safe to send again.
+                if attempt == _RETRIES - 1:
+                    raise
+                continue
+            return [Verdict(*row[1:]) for row in sorted(rows, key=lambda row: row[0])]
+        raise AssertionError("unreachable")
+
+    async def read(self, partition: int, after: int, limit: int) -> list[Recorded]:
+        """Return events of a partition above a position, in order."""
+        rows = await self._fetch(queries.READ, partition, after, limit)
+        return [Recorded(*row) for row in rows]
+
+    async def read_run(self, run_id: str, after: int, limit: int) -> list[Recorded]:
+        """Return events of a run above a position, in order."""
+        rows = await self._fetch(queries.READ_RUN, run_id, after, limit)
+        return [Recorded(*row) for row in rows]
+
+    async def at_slot(self, run_id: str, slot: str) -> Recorded | None:
+        """Return the event that holds a slot of a run, if any."""
+        rows = await self._fetch(queries.AT_EVENT_ID, event_id(run_id, slot))
+        return Recorded(*rows[0]) if rows else None
+
+    async def at_position(self, partition: int, position: int) -> Recorded | None:
+        """Return one event."""
+        rows = await self._fetch(queries.AT_POSITION, partition, position)
+        return Recorded(*rows[0]) if rows else None
+
+    async def end(self, partition: int) -> int:
+        """Return the position of the partition's last event; 0 when it has none."""
+        rows = await self._fetch(queries.END, partition)
+        return rows[0][0] if rows else 0
+
+    async def broken_link(self, partition: int, after: int, until: int) -> int | None:
+        """Walk the hash chain above ``after``; return the first broken position, or None."""
+        rows = await self._fetch(queries.VERIFY_CHAIN, partition, after, until)
+        return rows[0][0]
+
+    async def open_work(self, partition: int, after: int, limit: int) -> list[OpenWork]:
+        """Return unfinished work offered above a position, oldest first."""
+        rows = await self._fetch(queries.OPEN_WORK, partition, after, limit)
+        return [OpenWork(*row) for row in rows]
+
+    async def _fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        async with driver_connection(self.engine) as connection:
+            return await connection.fetch(query, *arguments)

@@ -1,0 +1,78 @@
+"""Every SQL statement of the spine, named and described in one place.
+
+Writes are calls of the functions in migrations/versions/v0001; the rest are reads.
+"""
+
+from __future__ import annotations
+
+# One transaction for all members of a batch; the parameter order is that of the function.
+COMMIT_BATCH = """
+select * from commit_batch(
+    $1::bigint,
+    $2::"char"[], $3::text[], $4::bigint[], $5::integer[], $6::integer[], $7::boolean[],
+    $8::text[], $9::text[],
+    $10::integer[], $11::integer[], $12::uuid[], $13::text[], $14::text[], $15::smallint[],
+    $16::text[], $17::text[], $18::bytea[],
+    $19::text[], $20::text[], $21::boolean[], $22::integer[], $23::bigint[],
+    $24::integer[], $25::text[],
+    $26::integer[], $27::bytea[], $28::bytea[])
+"""
+
+_EVENT = """
+select partition, position, event_id, run_id, type, schema_version, data::text, recorded_at
+from event
+"""
+READ = _EVENT + "where partition = $1 and position > $2 order by position limit $3"
+READ_RUN = _EVENT + "where run_id = $1 and position > $2 order by position limit $3"
+AT_EVENT_ID = _EVENT + "where event_id = $1"
+AT_POSITION = _EVENT + "where partition = $1 and position = $2"
+END = "select position from head where partition = $1"
+VERIFY_CHAIN = "select verify_chain($1, $2, $3)"
+HEAD_HASH = "select position, hash from head where partition = $1"
+
+RUN = "select run_id, partition, root, state, position from run where run_id = $1"
+
+OWN_PARTITION = "select own_partition($1, $2, $3, $4)"
+KEEP_PARTITION = "select keep_partition($1, $2, $3, $4)"
+LEAVE_PARTITION = "select leave_partition($1, $2, $3)"
+OWNER = "select owner, owner_fence, lease_until < clock_timestamp() from head where partition = $1"
+CURSOR = "select position, state::text from cursor where name = $1 and partition = $2"
+MOVE_CURSOR = "select move_cursor($1, $2, $3, $4, $5, $6)"
+
+# The sweeper's view of a partition: what is not done, oldest offer first.
+OPEN_WORK = """
+select w.key, w.kind, w.run_id, w.position, w.incarnation is not null as held,
+    w.lease_until < clock_timestamp() as expired, r.state as run_state,
+    case when isfinite(w.not_before) then w.not_before end as not_before, w.closed
+from work w join run r on r.run_id = w.run_id
+where w.partition = $1 and not w.done and w.kind <> 'call' and w.position > $2
+order by w.position, w.key limit $3
+"""
+BURY_CLOSED = "select bury_closed($1)"
+COUNT_SWEEPS = "select key, sweeps from count_sweeps($1)"
+
+REGISTER_PROCESS = "select register_process($1, $2, $3, $4)"
+LOCK_INCARNATION = "select pg_try_advisory_lock($1)"
+# Incarnations that registered since Postgres started and whose lock nobody holds now. The lock's
+# key is a bigint: pg_locks shows it as two halves.
+GONE = """
+select p.incarnation from process p
+where p.registered_at > pg_postmaster_start_time() + interval '1 ms'
+    and not exists (
+        select 1 from pg_locks l
+        where l.locktype = 'advisory' and l.objsubid = 1
+            and (l.classid::bigint << 32) | l.objid::bigint = p.incarnation)
+"""
+PRESENT = """
+select p.incarnation, p.service, p.host, p.pid, p.registered_at from process p
+where exists (
+    select 1 from pg_locks l
+    where l.locktype = 'advisory' and l.objsubid = 1
+        and (l.classid::bigint << 32) | l.objid::bigint = p.incarnation)
+order by p.registered_at
+"""
+VOID_INCARNATIONS = "select void_incarnations($1)"
+
+GET_BLOB = "select bytes from blob where digest = $1"
+GET_BLOBS = "select digest, bytes from blob where digest = any($1::bytea[])"
+PUT_BLOBS = "select put_blobs($1::bytea[], $2::bytea[])"
