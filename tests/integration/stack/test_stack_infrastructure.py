@@ -41,7 +41,7 @@ async def test_infrastructure_that_dies_comes_back_with_its_data() -> None:
         before = stack.processes
         for name in ("postgres", "nats"):
             pid = stack.kill(name, signal.SIGKILL)
-            assert pid == before[name].pid
+            assert pid is not None and pid == before[name].pid
             await stack.exited(name, pid)
         await stack.ready()
         connection = await asyncpg.connect(stack.admin_database_url)
