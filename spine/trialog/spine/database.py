@@ -8,19 +8,27 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
-import sqlalchemy as sa
+from sqlalchemy import exc
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-# What a dead or restarting database raises; each is worth another try later.
+# What a dead, restarting or overloaded database raises, and a batch that collided with another:
+# nothing was written, or it is safe to send again.
 DOWN = (
     OSError,
     asyncio.TimeoutError,
     asyncpg.PostgresConnectionError,
-    sa.exc.DBAPIError,
     asyncpg.InterfaceError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.TooManyConnectionsError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.TransactionRollbackError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedFunctionError,
+    asyncpg.InvalidCatalogNameError,
+    exc.OperationalError,
+    exc.InterfaceError,
+    exc.DBAPIError,
 )
 
 

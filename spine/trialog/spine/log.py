@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -260,14 +260,3 @@ class EventLog(Protocol):
     async def end(self, partition: int) -> int:
         """Return the position of the partition's last event; 0 when it has none."""
         ...
-
-
-@dataclass(slots=True)
-class Run:
-    """A run as claims and workers see it: where it lives and what it was asked to do."""
-
-    run_id: str
-    partition: int
-    root: str
-    request: ev.RunRequested
-    extra: dict[str, object] = field(default_factory=dict[str, object])

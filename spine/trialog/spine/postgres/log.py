@@ -2,55 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from trialog.proto.ids import event_id
-from trialog.spine.database import driver_connection
+from trialog.spine import telemetry
+from trialog.spine.database import DOWN, driver_connection
 from trialog.spine.log import Member, OpenWork, Recorded, Verdict
 from trialog.spine.postgres import queries
 from trialog.spine.postgres.batch import batch_arguments
 from trialog.spine.writer import GroupWriter
 
-_RETRIES = 5
+_EVENT_PARTITIONS = 10  # place of e_partition among commit_batch's arguments
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _DATA_ERRORS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
-_COLLISIONS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
 class PostgresLog:
     """Reads through the engine's pool, writes through one group-commit writer.
 
-    ``incarnation`` names this life of the process: claims are held under it.
+    ``incarnation`` names this life of the process: claims are held under it. ``on_append`` is
+    told the partition of every batch that had events.
     """
 
     def __init__(self, engine: AsyncEngine, incarnation: int) -> None:
         self.engine = engine
         self.incarnation = incarnation
+        self.on_append: Callable[[int], None] = lambda partition: None
         self._writer = GroupWriter(self._commit, lambda error: isinstance(error, _DATA_ERRORS))
 
     async def commit(self, member: Member) -> Verdict:
         """Write one member in the next batch (see EventLog.commit)."""
         return await self._writer.write(member)
 
+    def reincarnate(self, incarnation: int) -> None:
+        """Go on under another name: the old one was given up while Postgres was out of reach."""
+        self.incarnation = incarnation
+
     async def close(self) -> None:
         """Commit what is queued."""
         await self._writer.close()
 
     async def _commit(self, members: Sequence[Member]) -> list[Verdict]:
+        """Send a batch until Postgres has it.
+
+        A batch whose answer got lost may be there already. Sent again, a repeated append or finish
+        is answered ok, and a repeated claim held: its lease ends and somebody takes it over.
+        """
         arguments = batch_arguments(self.incarnation, members)
-        for attempt in range(_RETRIES):
+        pause_s = _FIRST_PAUSE_S
+        while True:
             try:
                 rows = await self._fetch(queries.COMMIT_BATCH, *arguments)
-            except _COLLISIONS:
-                # Postgres undid the whole batch: it is safe to send again.
-                if attempt == _RETRIES - 1:
-                    raise
+            except DOWN as error:
+                telemetry.logger().warning(
+                    "log unavailable: waiting for Postgres", error=str(error)
+                )
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                 continue
-            return [Verdict(*row[1:]) for row in sorted(rows, key=lambda row: row[0])]
-        raise AssertionError("unreachable")
+            for partition in {*arguments[_EVENT_PARTITIONS]}:
+                self.on_append(partition)
+            telemetry.BATCHES.inc()
+            telemetry.MEMBERS.inc(len(members))
+            return [Verdict(*row[1:]) for row in sorted(rows, key=itemgetter(0))]
 
     async def read(self, partition: int, after: int, limit: int) -> list[Recorded]:
         """Return events of a partition above a position, in order."""

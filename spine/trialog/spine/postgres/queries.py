@@ -52,6 +52,7 @@ BURY_CLOSED = "select bury_closed($1)"
 COUNT_SWEEPS = "select key, sweeps from count_sweeps($1)"
 
 REGISTER_PROCESS = "select register_process($1, $2, $3, $4)"
+REJOIN_PROCESS = "select rejoin_process($1)"
 LOCK_INCARNATION = "select pg_try_advisory_lock($1)"
 # Incarnations that registered since Postgres started and whose lock nobody holds now. The lock's
 # key is a bigint: pg_locks shows it as two halves.

@@ -1,0 +1,316 @@
+"""The consumer: a message becomes a claim, the claim a handler's work, the work a fact.
+
+    message -> claim -> handler -> one transaction {finish under the fence, facts} -> ack
+
+Held and finished work is acknowledged and dropped: the sweeper owns recovery. An acknowledgement
+that gets lost costs one redelivery, which finds the work done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from nats.aio.msg import Msg
+
+from trialog.proto import events as ev
+from trialog.proto.work import WorkMessage, WorkName, origin_slot, parse_key
+from trialog.spine import telemetry
+from trialog.spine.bus import ACK_WAIT_S, Bus
+from trialog.spine.bus import DOWN as BUS_DOWN
+from trialog.spine.log import (
+    Claim,
+    ClaimLostError,
+    EventLog,
+    Fail,
+    Finish,
+    NewEvent,
+    Recorded,
+    Renew,
+    SlotTakenError,
+    Verdict,
+    new_event,
+)
+from trialog.spine.pull import StandingPull
+from trialog.spine.runs import Run, Runs
+
+_MAX_BREAKDOWNS = 5
+
+
+class AttemptFailedError(Exception):
+    """A handler's verdict that this attempt failed; it becomes a TrialAttemptFailed fact.
+
+    ``failure`` is one of infrastructure, agent, task, timeout, injected.
+    """
+
+    def __init__(self, failure: str, message: str) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A claimed piece of work in a handler's hands.
+
+    ``origin`` is the fact with the work's inputs. ``failures`` counts failed attempts of this
+    stage so far, ``injected`` those among them that a fault caused.
+    """
+
+    name: WorkName
+    run: Run
+    origin: ev.Fact
+    fence: int
+    failures: int
+    injected: int
+    lease_ms: int
+    log: EventLog
+    message: Msg
+    extended_at: float = field(default_factory=time.monotonic)
+
+    def event(self, fact: ev.Fact, *, held: bool = False, offered: bool = True) -> NewEvent:
+        """Return a fact of this run as an event; ``held`` claims the work it offers."""
+        return new_event(
+            self.run.run_id,
+            fact,
+            partition=self.run.partition,
+            offered=offered,
+            held_ms=self.lease_ms if held else None,
+        )
+
+    async def finish(self, *facts: ev.Fact, blobs: Sequence[bytes] = ()) -> Verdict:
+        """End this work with its facts. Raises ClaimLostError, SlotTakenError."""
+        events = [self.event(fact) for fact in facts]
+        return await self._finish(events, blobs)
+
+    async def finish_and_go_on(self, fact: ev.Fact, blobs: Sequence[bytes] = ()) -> None:
+        """End this work with a fact and hold the work that the fact offers.
+
+        Raises ClaimLostError, SlotTakenError.
+        """
+        event = self.event(fact, held=True)
+        assert event.offer is not None
+        await self._finish([event], blobs)
+        self.name, self.fence, self.failures, self.injected = event.offer.work, 1, 0, 0
+        self.origin = fact
+
+    async def _finish(self, events: Sequence[NewEvent], blobs: Sequence[bytes]) -> Verdict:
+        return (await self.log.commit(Finish(self.name.key, self.fence, events, blobs))).check()
+
+
+Handler = Callable[[Held], Awaitable[None]]
+
+
+class Consumer:
+    """Takes work of one kind from one pool and runs a handler on each claimed piece.
+
+    A handler records its result through ``Held.finish``; AttemptFailedError sets the work free
+    with the failure as a fact; anything else it raises is an infrastructure failure. When the
+    claim is lost, or nobody needs the work any more, the handler is cancelled.
+    """
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        log: EventLog,
+        runs: Runs,
+        kind: str,
+        pool: str,
+        handler: Handler,
+        concurrency: int,
+        lease_ms: int,
+        worker: str,
+    ) -> None:
+        self._bus, self._log, self._runs = bus, log, runs
+        self._kind, self._handler = kind, handler
+        self._lease_ms, self._worker = lease_ms, worker
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._held: dict[Held, asyncio.Task[None]] = {}
+        self._breakdowns: dict[str, int] = {}
+        self._pull = StandingPull(bus, kind, pool, concurrency, self._received)
+
+    async def run(self) -> None:
+        """Work until cancelled; then call drain()."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pull.run(), name=f"pull-{self._kind}")
+            group.create_task(self._keep_leases(), name=f"leases-{self._kind}")
+
+    async def drain(self, grace_s: float) -> None:
+        """Let held work end within the grace time, then cancel it: others take it over."""
+        if not self._tasks:
+            return
+        keeper = asyncio.create_task(self._keep_leases())
+        _, late = await asyncio.wait(self._tasks, timeout=grace_s)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        keeper.cancel()
+
+    def _received(self, message: Msg) -> None:
+        task = asyncio.create_task(self._take(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._pull.release()
+        if not task.cancelled() and (error := task.exception()):
+            telemetry.logger().error("a message was not handled", exc_info=error)
+
+    async def _take(self, message: Msg) -> None:
+        """Handle one message to its acknowledgement."""
+        work = _decoder.decode(message.data)
+        log = telemetry.logger().bind(run=work.run_id, work=work.key)
+        wait_s = work.not_before_ms / 1000 - time.time()
+        if wait_s > 0:
+            await message.nak(delay=wait_s)
+            return
+        try:
+            held = await self._claim(work, message)
+        except BUS_DOWN:
+            raise
+        except Exception as error:
+            await self._break_down(message, work, error)
+            return
+        if held is not None:
+            await self._work(held, log)
+            self._breakdowns.pop(work.key, None)
+        await _acknowledge(message)
+
+    async def _claim(self, work: WorkMessage, message: Msg) -> Held | None:
+        name = parse_key(work.key)
+        verdict = await self._log.commit(Claim(work.key, self._lease_ms))
+        if verdict.answer == "stale":
+            # Its holder is gone: the loss is a fact, in the transaction that takes over.
+            run = await self._runs.get(work.run_id)
+            lost = ev.TrialAttemptFailed(
+                name.subject, name.stage, verdict.lost, "lost", worker=self._worker
+            )
+            event = new_event(work.run_id, lost, partition=run.partition)
+            verdict = await self._log.commit(
+                Claim(work.key, self._lease_ms, expect=verdict.fence, events=[event])
+            )
+        if not verdict.ok:
+            return None
+        run = await self._runs.get(work.run_id)
+        return Held(
+            name,
+            run,
+            await self._origin(name, work),
+            verdict.fence,
+            verdict.failures,
+            verdict.injected,
+            self._lease_ms,
+            self._log,
+            message,
+        )
+
+    async def _origin(self, name: WorkName, work: WorkMessage) -> ev.Fact:
+        """Return the fact with the work's inputs: the message's own, but for a retry."""
+        if work.type != "TrialRetryScheduled":
+            return ev.decode(work.type, work.schema_version, work.data)
+        event: Recorded | None = await self._log.at_slot(name.run_id, origin_slot(name))
+        if event is None:
+            raise LookupError(f"{origin_slot(name)} of {name.run_id} is not on the log")
+        return event.fact()
+
+    async def _work(self, held: Held, log: telemetry.Log) -> None:
+        """Run the handler as a task of its own, so that a lost claim can cancel it alone."""
+        started = time.perf_counter()
+        task = asyncio.ensure_future(self._handler(held))
+        self._held[held] = task
+        telemetry.HELD.labels(self._kind).inc()
+        ended = "done"
+        try:
+            await task
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                # This process stops: the work is taken over by another.
+                task.cancel()
+                await asyncio.wait([task])
+                raise
+            ended = "dropped"
+            await self._drop(held)
+        except ClaimLostError as error:
+            ended = "lost"
+            log.warning("claim lost: another worker has this work", error=str(error))
+        except SlotTakenError:
+            # The subject's end is on the log already (skipped, cancelled): nothing left to do.
+            ended = "overtaken"
+            await self._drop(held)
+        except AttemptFailedError as error:
+            ended = error.failure
+            await self._fail(held, error, log)
+        except Exception as error:
+            ended = "infrastructure"
+            log.error("handler broke down", exc_info=error)
+            failure = AttemptFailedError("infrastructure", f"{type(error).__name__}: {error}")
+            await self._fail(held, failure, log)
+        finally:
+            del self._held[held]
+            telemetry.HELD.labels(self._kind).dec()
+            telemetry.WORK_DONE.labels(self._kind, ended).inc()
+            telemetry.WORK_SECONDS.labels(self._kind).observe(time.perf_counter() - started)
+
+    async def _drop(self, held: Held) -> None:
+        await self._log.commit(Finish(held.name.key, held.fence))
+
+    async def _fail(self, held: Held, error: AttemptFailedError, log: telemetry.Log) -> None:
+        injected = error.failure == "injected"
+        fact = ev.TrialAttemptFailed(
+            held.name.subject,
+            held.name.stage,
+            held.failures,
+            error.failure,
+            injected,
+            str(error)[:500],
+            self._worker,
+        )
+        log.info("attempt failed", stage=held.name.stage, failure=error.failure)
+        fail = Fail(held.name.key, held.fence, [held.event(fact)], injected)
+        verdict = await self._log.commit(fail)
+        if verdict.answer == "different":
+            await self._drop(held)
+
+    async def _break_down(self, message: Msg, work: WorkMessage, error: Exception) -> None:
+        """A message that cannot even be claimed is put back, and after a while given up."""
+        count = self._breakdowns[work.key] = self._breakdowns.get(work.key, 0) + 1
+        telemetry.logger().error("message refused", work=work.key, count=count, exc_info=error)
+        await message.nak(delay=min(2.0**count, 30.0))
+
+    async def _keep_leases(self) -> None:
+        """Extend leases and deliveries of held work, each at a third of its limit."""
+        while True:
+            await asyncio.sleep(self._lease_ms / 3000)
+            await asyncio.gather(*(self._keep(held) for held in list(self._held)))
+
+    async def _keep(self, held: Held) -> None:
+        key, fence = held.name.key, held.fence
+        verdict = await self._log.commit(Renew(key, fence, self._lease_ms))
+        moved_on = (held.name.key, held.fence) != (key, fence)
+        task = self._held.get(held)
+        if verdict.answer != "ok" and task is not None and not moved_on:
+            task.cancel()
+            return
+        if time.monotonic() - held.extended_at > ACK_WAIT_S / 3:
+            held.extended_at = time.monotonic()
+            with contextlib.suppress(*BUS_DOWN):  # a redelivery finds the work held
+                await held.message.in_progress()
+
+
+_decoder = msgspec.json.Decoder(WorkMessage)
+
+
+async def _acknowledge(message: Msg) -> None:
+    """Acknowledge; when the bus is away the redelivery finds the work done."""
+    with contextlib.suppress(*BUS_DOWN):
+        await message.ack()
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

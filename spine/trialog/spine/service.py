@@ -1,0 +1,156 @@
+"""The life of a service process: wait for its parts, be present, work, end in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import uvloop
+from pydantic import ValidationError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from trialog.spine import bus as bus_module
+from trialog.spine import database, telemetry
+from trialog.spine.blobs import PostgresBlobs
+from trialog.spine.bus import Bus
+from trialog.spine.health import HealthServer
+from trialog.spine.postgres.log import PostgresLog
+from trialog.spine.presence import Presence, new_incarnation
+from trialog.spine.runs import Runs
+from trialog.spine.settings import ServiceSettings
+
+_WAIT_S = 0.1
+_SAY_S = 2.0
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class Context:
+    """What a service works with, wired by ``serve`` alone."""
+
+    name: str
+    settings: ServiceSettings
+    engine: AsyncEngine
+    log: PostgresLog
+    bus: Bus
+    blobs: PostgresBlobs
+    runs: Runs
+    presence: Presence
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def worker(self) -> str:
+        """Name of this process on the log: its service and incarnation."""
+        return f"{self.name}-{self.presence.incarnation:x}"
+
+
+Body = Callable[[Context], Coroutine[Any, Any, None]]
+
+
+def serve(name: str, settings_type: type[ServiceSettings], body: Body) -> None:
+    """Run a service until SIGTERM or SIGINT; exit 2 when its settings are wrong.
+
+    ``body`` is the service: it returns after ``context.stopping`` is set.
+    """
+    try:
+        settings = settings_type.model_validate({})  # values come from the environment
+    except ValidationError as error:
+        for problem in error.errors():
+            place = "TRIALOG_" + "_".join(map(str, problem["loc"])).upper()
+            sys.stderr.write(f"{name}: {place}: {problem['msg']}\n")
+        raise SystemExit(2) from None
+    telemetry.configure(name, settings.log_level)
+    uvloop.run(_serve(name, settings, body))
+
+
+async def _serve(name: str, settings: ServiceSettings, body: Body) -> None:
+    waiting: list[str | None] = ["start"]
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    async with AsyncExitStack() as stack:
+        health = HealthServer(settings.http_host, settings.http_port, lambda: waiting[0])
+        health.start()
+        stack.callback(health.stop)
+        starting = asyncio.create_task(_connect(name, settings, stack, waiting, stopping))
+        stopped = asyncio.create_task(stopping.wait())
+        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return
+        context = starting.result()
+        waiting[0] = None
+        telemetry.logger().info("ready", health_port=health.port, worker=context.worker)
+        await body(context)
+
+
+async def _connect(
+    name: str,
+    settings: ServiceSettings,
+    stack: AsyncExitStack,
+    waiting: list[str | None],
+    stopping: asyncio.Event,
+) -> Context:
+    url = settings.database_url.get_secret_value()
+    engine = database.engine_for(url)
+    stack.push_async_callback(engine.dispose)
+    incarnation = new_incarnation()
+    log = PostgresLog(engine, incarnation)
+    presence = Presence(url, name, incarnation, log.reincarnate)
+
+    waiting[0] = "Postgres (TRIALOG_DATABASE_URL)"
+    await _until(presence.join, database.DOWN, waiting)
+    stack.push_async_callback(presence.leave)
+    stack.push_async_callback(log.close)
+    waiting[0] = "NATS (TRIALOG_NATS_URL)"
+    nats_url = settings.nats_url.get_secret_value()
+    bus = await _until(lambda: Bus.connect(nats_url, name), bus_module.DOWN, waiting)
+    stack.push_async_callback(bus.close)
+    log.on_append = _Hints(bus).send
+    keeping = asyncio.create_task(presence.keep(), name="presence")
+    stack.callback(keeping.cancel)
+    settings.blob_dir.mkdir(parents=True, exist_ok=True)
+    blobs = PostgresBlobs(engine, settings.blob_dir)
+    return Context(name, settings, engine, log, bus, blobs, Runs(log), presence, stopping)
+
+
+class _Hints:
+    """Sends hints without holding up the writer; a hint that cannot be sent is a poll's delay."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(self, partition: int) -> None:
+        task = asyncio.create_task(self._send(partition))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, partition: int) -> None:
+        with contextlib.suppress(*bus_module.DOWN):
+            await self._bus.hint(partition)
+
+
+async def _until(
+    attempt: Callable[[], Awaitable[_T]],
+    down: tuple[type[BaseException], ...],
+    waiting: list[str | None],
+) -> _T:
+    """Try until it works; say what is waited for at once and then every two seconds."""
+    loop = asyncio.get_running_loop()
+    said_at = -_SAY_S
+    while True:
+        try:
+            return await attempt()
+        except down as error:
+            if loop.time() - said_at >= _SAY_S:
+                said_at = loop.time()
+                telemetry.logger().warning(f"waiting for {waiting[0]}", error=str(error))
+            await asyncio.sleep(_WAIT_S)
