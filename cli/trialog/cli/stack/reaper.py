@@ -1,6 +1,6 @@
 """Finds and ends every process of a stack; also run as a script, as the stack's watchdog.
 
-    python -I -S reaper.py CONFIG-JSON        (the stack holds the other end of stdin)
+    python -I -S reaper.py STACK-PID DATA-FOLDER     (the stack holds the other end of stdin)
 
 Ray, Postgres and sandboxes have descendants that no death signal reaches. Each process of a stack
 inherits `TRIALOG_STACK=<data folder>` and `TRIALOG_STACK_PROCESS=<name>`; what erased that is known
@@ -13,7 +13,6 @@ Standard library only, and one file: a watchdog must start fast and weigh little
 """
 
 import contextlib
-import json
 import os
 import select
 import shutil
@@ -22,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 FOLDER_MARK = "TRIALOG_STACK"
@@ -177,34 +176,45 @@ def remove_tree(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _follow(stack_pid: int) -> dict[int, str]:
-    """Read announcements until the stack is gone; return its process groups and their names.
+@dataclass
+class _Announced:
+    """What the stack has told its watchdog: process groups by name, folders to remove."""
 
-    A line is `+PID NAME` or `-PID`. The end of the pipe means that the stack is gone, unless a
-    forked copy of it still holds the pipe: hence the pidfd beside it.
+    groups: dict[int, str] = field(default_factory=lambda: dict[int, str]())
+    folders: list[Path] = field(default_factory=lambda: list[Path]())
+
+    def take(self, line: str) -> None:
+        """Take one line: `+PID NAME` (started), `-PID` (ended) or `*FOLDER` (to be removed)."""
+        match line[0], line[1:]:
+            case "+", process:
+                pid, _, name = process.partition(" ")
+                self.groups[int(pid)] = name
+            case "-", pid:
+                self.groups.pop(int(pid), None)
+            case _, folder:
+                self.folders.append(Path(folder))
+
+
+def _follow(stack_pid: int) -> _Announced:
+    """Read announcements until the stack is gone.
+
+    The end of the pipe means that it is gone, unless a forked copy of it still holds the pipe:
+    hence the pidfd beside it.
     """
-    groups: dict[int, str] = {}
+    announced = _Announced()
     waiting = [0]
     if hasattr(os, "pidfd_open"):
-        try:
+        with contextlib.suppress(OSError):  # gone already (the pipe tells), or an old kernel
             waiting.append(os.pidfd_open(stack_pid))
-        except ProcessLookupError:
-            return groups
-        except OSError:
-            pass  # a kernel without it
     pending = b""
     while True:
         readable, _, _ = select.select(waiting, [], [])
-        chunk = os.read(0, 4096) if 0 in readable else b""
+        chunk = os.read(0, 65536) if 0 in readable else b""
         if not chunk:
-            return groups
+            return announced
         *lines, pending = (pending + chunk).split(b"\n")
         for line in lines:
-            pid, _, name = line[1:].decode().partition(" ")
-            if line.startswith(b"+"):
-                groups[int(pid)] = name
-            else:
-                groups.pop(int(pid), None)
+            announced.take(os.fsdecode(line))
 
 
 def _end_groups(groups: dict[int, str]) -> None:
@@ -220,24 +230,18 @@ def _end_groups(groups: dict[int, str]) -> None:
         time.sleep(_POLL_S)
 
 
-def main(config: str) -> None:
-    """Wait for the stack's end, end what it left and remove its temporary folders.
-
-    CONFIG: {"stack_pid": int, "root": folder, "remove": [folder, ...]}.
-    """
-    settings = json.loads(config)
+def main(stack_pid: int, root: Path) -> None:
+    """Wait for the stack's end, end what it left and remove its temporary folders."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    groups = _follow(int(settings["stack_pid"]))
-    root = Path(settings["root"])
+    announced = _follow(stack_pid)
     if _PROC.joinpath("self").exists():
-        # The stack itself lives on after a clean stop.
-        end_all(root, spare=[int(settings["stack_pid"])])
+        end_all(root, spare=[stack_pid])  # after a clean stop the stack's process lives on
     else:
-        _end_groups(groups)
-    for folder in settings["remove"]:
-        remove_tree(Path(folder))
+        _end_groups(announced.groups)
+    for folder in announced.folders:
+        remove_tree(folder)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(int(sys.argv[1]), Path(sys.argv[2]))

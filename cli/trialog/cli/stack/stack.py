@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from trialog.cli.stack import nats, postgres, reaper
+from trialog.cli.stack import nats, postgres, ray, reaper, services
+from trialog.cli.stack.checks import check_machine, check_space
 from trialog.cli.stack.errors import UnknownProcess
-from trialog.cli.stack.layout import Credentials, Layout, load_credentials, open_layout, take_lock
+from trialog.cli.stack.layout import (
+    Credentials,
+    Layout,
+    fresh_ray_folder,
+    load_credentials,
+    open_layout,
+    take_lock,
+)
+from trialog.cli.stack.migration import migrate
 from trialog.cli.stack.options import StackOptions
 from trialog.cli.stack.ports import PortBook
 from trialog.cli.stack.process import ProcessSpec
@@ -84,14 +93,30 @@ class Stack:
         await self._stop()
 
     async def _start(self) -> None:
+        await asyncio.to_thread(check_machine, self.options)
         layout = self._layout = open_layout(self.options.data_dir)
         lock = take_lock(layout)
-        remove = [layout.root] if layout.ephemeral else []
-        self._watchdog = await Watchdog.start(layout.root, remove, lock)
-        await asyncio.to_thread(reaper.end_all, layout.root, spare=[self._watchdog.pid])
+        watchdog = self._watchdog = await Watchdog.start(layout.root, lock)
+        if layout.ephemeral:
+            watchdog.remove(layout.root)
+        check_space(layout.root)
+        await asyncio.to_thread(reaper.end_all, layout.root, spare=[watchdog.pid])
         self._credentials = load_credentials(layout)
         self._ports = PortBook(layout.ports)
         await _together(self._start_postgres(), self._start_nats())
+        # Only now: Ray's start takes both cores for seconds.
+        if self.options.with_ray:
+            folder = fresh_ray_folder(layout)
+            watchdog.remove(folder)
+            await self._add(ray.spec(layout, self._ports, self.options, folder))
+        if self.options.migrates:
+            admin = {"TRIALOG_ADMIN_DATABASE_URL": self.admin_database_url}
+            await migrate({**self.env, **admin}, layout.root, self.log("migrate"))
+        if self.options.with_services:
+            await _together(*(self._start_service(n) for n in services.planned(self.options)))
+
+    async def _start_service(self, name: str) -> None:
+        await self._add(services.spec(name, self.options, self.layout, self.ports, self.env))
 
     async def _start_postgres(self) -> None:
         identity = await asyncio.to_thread(postgres.server_identity)
@@ -113,15 +138,16 @@ class Stack:
         return process
 
     async def _stop(self) -> None:
-        infrastructure = [self._processes.get(name) for name in reversed(INFRASTRUCTURE)]
-        services = [p for p in self._processes.values() if p not in infrastructure]
-        await asyncio.gather(*(process.stop() for process in services))
-        for process in infrastructure:
-            if process is not None:
-                await process.stop()
-        if self._watchdog is not None:
-            await self._watchdog.finish()
-            self._watchdog = None
+        ours = [p for name, p in self._processes.items() if name not in INFRASTRUCTURE]
+        try:
+            await asyncio.gather(*(process.stop() for process in ours))
+            for name in reversed(INFRASTRUCTURE):
+                if name in self._processes:
+                    await self._processes[name].stop()
+        finally:
+            watchdog, self._watchdog = self._watchdog, None
+            if watchdog is not None:
+                await watchdog.finish()
 
     @property
     def layout(self) -> Layout:
@@ -155,6 +181,16 @@ class Stack:
     def nats_url(self) -> str:
         """The bus's address."""
         return nats.url(self.credentials, self.ports.port("nats"))
+
+    @property
+    def api_url(self) -> str:
+        """The driver's API."""
+        return services.api_url(self.options, self.ports)
+
+    @property
+    def ray_env(self) -> dict[str, str]:
+        """What a process needs to join the Ray cluster."""
+        return ray.client_env(self.layout, self.ports)
 
     @property
     def env(self) -> dict[str, str]:
@@ -192,6 +228,17 @@ class Stack:
         """
         return self._process(name).send(number)
 
+    async def start_service(self, kind: str) -> str:
+        """Start one more process of a kind; return its name. Raises UnknownProcess."""
+        number = 1 + sum(name.rpartition("-")[0] == kind for name in self._processes)
+        name = f"{kind}-{number}"
+        await self._start_service(name)
+        return name
+
+    async def stop_service(self, name: str) -> None:
+        """Stop a service for good, cleanly; it stays listed. Raises UnknownProcess."""
+        await self._process(name).stop()
+
     async def exited(self, name: str, pid: int) -> ProcessExit:
         """Wait until the life of `name` with this pid has ended. Raises UnknownProcess."""
         return await self._process(name).exited(pid)
@@ -219,5 +266,6 @@ class Stack:
             raise UnknownProcess(f"no process {name!r} in this stack (it has {known})") from None
 
     async def ready(self, timeout_s: float = 60.0) -> None:
-        """Wait until every process answers; raises ProcessNotReady with the end of its log."""
-        await _together(*(process.wait_ready(timeout_s) for process in self._processes.values()))
+        """Wait until all running processes answer; raises ProcessNotReady with a log's end."""
+        running = [process for process in self._processes.values() if process.running]
+        await _together(*(process.wait_ready(timeout_s) for process in running))

@@ -86,6 +86,11 @@ class Supervised:
         process = self._process
         return process.pid if process is not None and process.returncode is None else None
 
+    @property
+    def running(self) -> bool:
+        """Whether the process is kept running, also between two lives."""
+        return self._keeper is not None and not self._stopping
+
     async def start(self) -> None:
         """Spawn the process and keep it running; returns once it is spawned, not yet ready."""
         self._stopping = False

@@ -1,7 +1,6 @@
 """The stack's end of its watchdog: a small process that cleans up once the stack is gone."""
 
 import asyncio
-import json
 import os
 import sys
 from pathlib import Path
@@ -28,11 +27,10 @@ class Watchdog:
         return self._process.pid
 
     @classmethod
-    async def start(cls, root: Path, remove: list[Path], lock: int) -> "Watchdog":
-        """Start it; `remove` are the folders to delete at the end. Takes over the lock."""
-        config = {"stack_pid": os.getpid(), "root": str(root), "remove": [str(p) for p in remove]}
+    async def start(cls, root: Path, lock: int) -> "Watchdog":
+        """Start it for the stack in folder `root`. Takes over the lock."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", str(_SCRIPT), json.dumps(config)),
+            *(sys.executable, "-I", "-S", str(_SCRIPT), str(os.getpid()), str(root)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
@@ -51,10 +49,14 @@ class Watchdog:
         """Tell that a process has ended."""
         self._tell(f"-{pid}\n")
 
+    def remove(self, folder: Path) -> None:
+        """Have a temporary folder deleted at the end."""
+        self._tell(f"*{folder}\n")
+
     def _tell(self, line: str) -> None:
         stdin = self._process.stdin
         if stdin is not None and not stdin.is_closing():
-            stdin.write(line.encode())
+            stdin.write(os.fsencode(line))
 
     async def finish(self) -> None:
         """Let it end what is left and remove the folders; then give up the lock."""

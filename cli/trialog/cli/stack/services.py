@@ -1,0 +1,104 @@
+"""Our own services as processes: what each is started with."""
+
+import sys
+
+from trialog.cli.stack import ray
+from trialog.cli.stack.errors import UnknownProcess
+from trialog.cli.stack.layout import Layout
+from trialog.cli.stack.options import StackOptions
+from trialog.cli.stack.ports import LOOPBACK, PortBook
+from trialog.cli.stack.process import ProcessSpec, base_env, http_ok, port_open
+
+STANDIN = "standin"
+KINDS = ("driver", "sandbox", "judge", "trainer")
+
+
+def planned(options: StackOptions) -> list[str]:
+    """Return the names of the processes that the options ask for, in order of their start."""
+    counts = (options.drivers, options.sandboxes, options.judges, options.trainers)
+    names = [
+        f"{kind}-{n}"
+        for kind, count in zip(KINDS, counts, strict=True)
+        for n in range(1, count + 1)
+    ]
+    return [*names, STANDIN] if options.judges else names
+
+
+def spec(
+    name: str, options: StackOptions, layout: Layout, ports: PortBook, shared_env: dict[str, str]
+) -> ProcessSpec:
+    """Describe the process `name`: `KIND-NUMBER`, or the stand-in judge.
+
+    Raises UnknownProcess when there is no such kind.
+    """
+    if name == STANDIN:
+        return _standin(options, ports)
+    kind, _, number = name.rpartition("-")
+    if kind not in KINDS or not number.isdigit():
+        raise UnknownProcess(f"no service {name!r}: a name is {', '.join(KINDS)}, then -NUMBER")
+    http_port = ports.port(name)
+
+    async def is_ready(pid: int) -> bool:
+        del pid
+        return await http_ok(http_port, "/readyz")
+
+    return ProcessSpec(
+        name=name,
+        argv=(sys.executable, "-m", f"trialog.{kind}"),
+        env={
+            **base_env(),
+            **shared_env,
+            "TRIALOG_HTTP_PORT": str(http_port),
+            **_own_env(kind, options, layout, ports),
+            **options.extra_env,
+            **options.service_env.get(kind, {}),
+        },
+        probe=is_ready,
+    )
+
+
+def _own_env(kind: str, options: StackOptions, layout: Layout, ports: PortBook) -> dict[str, str]:
+    if kind == "driver":
+        key = {} if options.api_key is None else {"TRIALOG_API_KEY": options.api_key}
+        port = str(api_port(options, ports))
+        return {"TRIALOG_API_HOST": options.api_host, "TRIALOG_API_PORT": port, **key}
+    if kind == "sandbox":
+        return {
+            "TRIALOG_SANDBOX_DIR": str(layout.sandboxes),
+            "TRIALOG_SANDBOX_PROVIDER": options.provider,
+            "TRIALOG_CONCURRENCY": str(options.sandbox_concurrency),
+        }
+    if kind == "judge":
+        return {
+            "TRIALOG_JUDGE_URL": f"http://{LOOPBACK}:{ports.port(STANDIN)}",
+            "TRIALOG_CONCURRENCY": str(options.judge_concurrency),
+        }
+    return ray.client_env(layout, ports)
+
+
+def _standin(options: StackOptions, ports: PortBook) -> ProcessSpec:
+    port = ports.port(STANDIN)
+
+    async def is_ready(pid: int) -> bool:
+        del pid
+        return await port_open(port)
+
+    return ProcessSpec(
+        name=STANDIN,
+        argv=(sys.executable, "-m", "trialog.judge.standin", "--port", str(port)),
+        env={**base_env(), **options.extra_env, **options.service_env.get(STANDIN, {})},
+        probe=is_ready,
+    )
+
+
+def api_port(options: StackOptions, ports: PortBook) -> int:
+    """Return the API's port: the one asked for, else the folder's own."""
+    return options.api_port or ports.port("api")
+
+
+def api_url(options: StackOptions, ports: PortBook) -> str:
+    """Return where the API is to be reached from this machine."""
+    host = {"0.0.0.0": LOOPBACK, "::": "[::1]"}.get(options.api_host, options.api_host)  # noqa: S104
+    if ":" in host and not host.startswith("["):
+        host = f"[{host}]"
+    return f"http://{host}:{api_port(options, ports)}"
