@@ -20,7 +20,7 @@ def check_machine(options: StackOptions) -> None:
     postgres.binaries()
     nats.binary()
     if options.with_ray:
-        ray.binary()
+        ray.check()
     if options.with_services and options.api_port:
         check_port(options.api_host, options.api_port)
 

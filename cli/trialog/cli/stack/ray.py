@@ -5,7 +5,7 @@ foreground (`--block`) and what it started is found by the marks in its environm
 """
 
 import signal
-import sysconfig
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,15 +36,13 @@ _SETTINGS = {
 }
 
 
-def binary() -> Path:
-    """Return the `ray` program of this environment; raises MachineUnfit when it is missing."""
-    path = Path(sysconfig.get_path("scripts")) / "ray"
-    if find_spec("ray") is None or not path.exists():
+def check() -> None:
+    """Raise MachineUnfit when Ray is missing from this environment."""
+    if find_spec("ray") is None:
         raise MachineUnfit(
             "the package ray is missing from this environment: "
             "install trialog[stack], or run make setup"
         )
-    return path
 
 
 def address(ports: PortBook) -> str:
@@ -76,7 +74,15 @@ def spec(layout: Layout, ports: PortBook, options: StackOptions, folder: Path) -
     return ProcessSpec(
         name="ray",
         argv=(
-            *(str(binary()), "start", "--head", "--block", "--disable-usage-stats"),
+            *(
+                sys.executable,
+                "-m",
+                "ray.scripts.scripts",
+                "start",
+                "--head",
+                "--block",
+                "--disable-usage-stats",
+            ),
             *("--node-ip-address", LOOPBACK, "--temp-dir", str(folder)),
             *("--include-dashboard", "false", "--include-log-monitor", "false"),
             *("--num-cpus", str(options.ray_cpus), "--num-gpus", "0"),
