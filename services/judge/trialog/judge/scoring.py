@@ -1,0 +1,173 @@
+"""From a verified trial and a rubric to judge calls, and from their replies to a reward. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from trialog.judge.errors import MissingScoreError, NonFiniteScoreError
+from trialog.proto.canonical import digest
+from trialog.proto.rubric import Criterion, Rubric
+from trialog.proto.seeds import generator
+
+HOLISTIC = "*"
+"""The criterion of a holistic call; no criterion of a rubric can have this name."""
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """What is known of a trial before it is judged.
+
+    ``trajectory`` is its meaning ({"turns", "answer", "files"}): no attempt, time or cost.
+    """
+
+    trial_id: str
+    trajectory: dict[str, Any]
+    verified: bool
+    found_doc: int | None
+    n_turns: int
+
+
+class Call(NamedTuple):
+    """One call to make: the criterion it is for (``*`` for a whole rubric) and what is sent."""
+
+    criterion: str
+    request: dict[str, Any]
+
+
+class Verdict(NamedTuple):
+    """A valid reply: the score in all, and by criterion."""
+
+    score: float
+    scores: Mapping[str, float]
+
+
+class Judgment(msgspec.Struct, frozen=True):
+    """A trial's end. ``digest`` leaves out run, provenance, latency and cost."""
+
+    scores: dict[str, float]
+    score: float
+    reward: float
+    digest: str
+
+
+def calls(rubric: Rubric, evidence: Evidence, run_seed: int | None = None) -> list[Call]:
+    """Return the calls that a rubric needs, in the rubric's order. Checks need none."""
+    asked = [criterion for criterion in rubric.criteria if criterion.check is None]
+    if not asked:
+        return []
+    if rubric.scoring == "holistic":
+        return [Call(HOLISTIC, holistic_request(rubric, evidence, run_seed))]
+    return [Call(each.name, criterion_request(each, evidence, run_seed)) for each in asked]
+
+
+def holistic_request(
+    rubric: Rubric, evidence: Evidence, run_seed: int | None = None
+) -> dict[str, Any]:
+    """Return the one request for a whole rubric, its weights in it. Checks are left out."""
+    asked = [criterion for criterion in rubric.criteria if criterion.check is None]
+    sent: dict[str, Any] = {
+        "name": rubric.name,
+        "weights": {criterion.name: criterion.weight for criterion in asked},
+    }
+    prompts = {each.name: each.prompt for each in asked if each.prompt is not None}
+    if prompts:
+        sent["prompts"] = prompts
+    return {
+        "trial_id": evidence.trial_id,
+        "rubric": sent,
+        "trajectory": evidence.trajectory,
+        "verified": evidence.verified,
+        "seed": run_seed,
+    }
+
+
+def criterion_request(
+    criterion: Criterion, evidence: Evidence, run_seed: int | None = None
+) -> dict[str, Any]:
+    """Return the request for one criterion. Its weight is not in it: a weight costs no call."""
+    return {
+        "criterion": {"name": criterion.name, "prompt": criterion.prompt},
+        "trajectory": evidence.trajectory,
+        "seed": run_seed,
+    }
+
+
+def checked(rubric: Rubric, evidence: Evidence) -> dict[str, float]:
+    """Return the scores of a rubric's deterministic checks, 0.0 or 1.0 each.
+
+    ``correct``: the verifier said so. ``completed``: the try ended and was kept, which is so for
+    every trial that comes to be judged.
+    """
+    known = {"correct": float(evidence.verified), "completed": 1.0}
+    return {each.name: known[each.check] for each in rubric.criteria if each.check is not None}
+
+
+def judgment(
+    rubric: Rubric, evidence: Evidence, verdicts: Mapping[str, Verdict] | None = None
+) -> Judgment:
+    """Return the end of a trial from the verdicts on its calls, by ``Call.criterion``.
+
+    score = the holistic verdict's score, or the sum of weight x score over the rubric's criteria
+    in their order, with the checks' part added; reward = round(correct + score, 3), where correct
+    is 1 when verified, else 0. Raises MissingScoreError, NonFiniteScoreError: what has no finite
+    score has no reward.
+    """
+    verdicts = verdicts or {}
+    scores = checked(rubric, evidence)
+    score = 0.0
+    if rubric.scoring == "holistic" and len(scores) < len(rubric.criteria):
+        whole = _of(verdicts, HOLISTIC)
+        score = _finite(HOLISTIC, whole.score)
+        in_score = set(scores)
+        scores |= whole.scores
+    else:
+        in_score = set(rubric.weights)
+        asked = [each.name for each in rubric.criteria if each.check is None]
+        scores |= {name: _of(verdicts, name).score for name in asked}
+    for name, weight in rubric.weights.items():
+        value = _finite(name, scores.get(name))
+        if name in in_score:
+            score += weight * value
+    score = _finite("the weighted sum", score)
+    reward = _finite("the reward", round(float(evidence.verified) + score, 3))
+    ordered = {name: scores[name] for name in rubric.weights}
+    return Judgment(ordered, score, reward, _digest(evidence, ordered, score, reward))
+
+
+def flakes(trial_id: str, attempt: int, rate: float, run_seed: int | None = None) -> bool:
+    """Return whether judging a trial is to fail after its call was recorded.
+
+    On attempt 0 only, when ``Random(seed("flake", trial)).random()`` is below the rate.
+    """
+    return attempt == 0 and generator("flake", trial_id, run_seed=run_seed).random() < rate
+
+
+def _of(verdicts: Mapping[str, Verdict], name: str) -> Verdict:
+    if name not in verdicts:
+        raise MissingScoreError(f"no valid reply for criterion {name}")
+    return verdicts[name]
+
+
+def _finite(name: str, value: float | None) -> float:
+    if value is None:
+        raise MissingScoreError(f"no score for criterion {name}")
+    if not math.isfinite(value):
+        raise NonFiniteScoreError(f"{name} is {value}")
+    return value
+
+
+def _digest(evidence: Evidence, scores: dict[str, float], score: float, reward: float) -> str:
+    return digest(
+        {
+            "trial_id": evidence.trial_id,
+            "scores": scores,
+            "score": score,
+            "reward": reward,
+            "verified": evidence.verified,
+            "found_doc": evidence.found_doc,
+            "n_turns": evidence.n_turns,
+        }
+    )
