@@ -1,0 +1,192 @@
+"""A sandbox's folder on the host: what is in it, who owns it, and finding its PID 1 again.
+
+run/<sandbox id>/
+  lock       held (flock) by the worker that owns the sandbox, so a dead worker's shows
+  record     JSON: the spec, a nonce that PID 1 carries in its arguments, its cgroups
+  info       bubblewrap's JSON, with PID 1's pid on the host
+  log        what bubblewrap and PID 1 said
+  socket     where PID 1 listens
+  upper/ work/   the overlay's
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from trialog.sandbox.bubblewrap import cgroups
+from trialog.sandbox.errors import SandboxBusyError, SandboxGoneError
+from trialog.sandbox.provider import Limits, SandboxSpec
+from trialog.sandbox.trees import remove_tree
+
+_DEATH_WAIT_S = 10.0
+_UNLOCKED_GRACE_S = 60.0
+_LOG_TAIL_BYTES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a later worker must know about a sandbox."""
+
+    spec: SandboxSpec
+    nonce: str
+    groups: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """Return the text kept in the folder."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Record:
+        """Read ``to_json()`` back. Raises ValueError, KeyError or TypeError on anything else."""
+        raw = json.loads(text)
+        spec = SandboxSpec(raw["spec"]["world_digest"], Limits(**raw["spec"]["limits"]))
+        return cls(spec, raw["nonce"], tuple(raw["groups"]))
+
+
+class Home:
+    """An open, locked folder of a sandbox. Addresses go through its descriptor: a socket's path
+    may have 107 bytes only, and folders of temporary files can be deeper."""
+
+    def __init__(self, path: Path, fd: int, lock: int, record: Record) -> None:
+        self.path = path
+        self.record = record
+        self._fd = fd
+        self._lock = lock
+
+    @classmethod
+    def new(cls, parent: Path, spec: SandboxSpec) -> Home:
+        """Make a folder under a passing name; ``settle`` gives it its own."""
+        nonce = secrets.token_hex(8)
+        path = parent / f".new-{nonce}"
+        path.mkdir(mode=0o700)
+        home = cls(path, *_lock(path, create=True), Record(spec, nonce))
+        for name in ("upper", "work"):
+            (path / name).mkdir(mode=0o755)
+        return home
+
+    @classmethod
+    def find(cls, path: Path) -> Home:
+        """Open a sandbox's folder and own it.
+
+        Raises SandboxGoneError when there is none, SandboxBusyError when another lives in it.
+        """
+        try:
+            fd, lock = _lock(path, create=False)
+        except FileNotFoundError:
+            raise SandboxGoneError(f"there is no sandbox {path.name}") from None
+        try:
+            record = Record.from_json((path / "record").read_text())
+        except (OSError, ValueError, KeyError, TypeError):
+            # A worker died while it made the folder: nothing but the lock can be relied on.
+            record = Record(SandboxSpec(""), "")
+        return cls(path, fd, lock, record)
+
+    def settle(self, path: Path) -> bool:
+        """Move to the final name; False when a sandbox is there already."""
+        try:
+            self.path.rename(path)
+        except OSError:
+            if path.is_dir():
+                return False
+            raise
+        self.path = path
+        return True
+
+    def keep(self, record: Record) -> None:
+        """Write the record."""
+        self.record = record
+        (self.path / "record").write_text(record.to_json())
+
+    @property
+    def address(self) -> str:
+        """Where PID 1 is reached while this object is open."""
+        return f"/proc/self/fd/{self._fd}/socket"
+
+    def listen(self) -> socket.socket:
+        """Return the listening socket to hand to PID 1."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(self.address)
+        listener.listen(128)
+        return listener
+
+    def log_tail(self) -> str:
+        """Return the end of what bubblewrap and PID 1 said."""
+        try:
+            said = (self.path / "log").read_bytes()
+        except OSError:
+            return ""
+        return said[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
+
+    def kill(self) -> None:
+        """Kill PID 1, and with it, by the kernel, everything inside; return when it is dead."""
+        try:
+            info = json.loads((self.path / "info").read_bytes() or b"{}")
+            pid = int(info["child-pid"])
+            process = os.pidfd_open(pid)
+        except (OSError, ValueError, KeyError):
+            return
+        try:
+            # The pid may be another process's by now; the nonce in its arguments tells.
+            if self.record.nonce and self.record.nonce.encode() in _arguments(pid):
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+                select.select([process], [], [], _DEATH_WAIT_S)
+        finally:
+            os.close(process)
+
+    def remove(self) -> None:
+        """Remove what is left: cgroups and the folder. Everything inside must be dead."""
+        cgroups.remove([Path(group) for group in self.record.groups])
+        remove_tree(self.path)
+        self.close()
+
+    def close(self) -> None:
+        """Give up ownership and leave the sandbox as it is."""
+        for fd in (self._fd, self._lock):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._lock = -1
+
+
+def abandoned(path: Path) -> bool:
+    """Tell whether a folder without a lock file is one whose maker died, by its age."""
+    try:
+        return time.time() - path.stat().st_mtime > _UNLOCKED_GRACE_S
+    except FileNotFoundError:
+        return False
+
+
+def _lock(path: Path, *, create: bool) -> tuple[int, int]:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        lock = os.open("lock", os.O_RDWR | (os.O_CREAT if create else 0), 0o600, dir_fd=fd)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise SandboxBusyError(f"another worker owns sandbox {path.name}") from None
+        except BaseException:
+            os.close(lock)
+            raise
+    except BaseException:  # the descriptor must not leak, whatever it was
+        os.close(fd)
+        raise
+    return fd, lock
+
+
+def _arguments(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

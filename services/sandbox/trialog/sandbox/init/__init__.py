@@ -1,0 +1,1 @@
+"""The sandbox's PID 1: its C source, and how it is compiled once into the environment."""

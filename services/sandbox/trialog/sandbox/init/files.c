@@ -1,0 +1,138 @@
+/* Files by name from outside: no symlink is followed, nothing but a plain file is opened. */
+#define _GNU_SOURCE
+#include "init.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#ifndef SYS_openat2
+#define SYS_openat2 437
+#endif
+#define PROC_MAGIC 0x9fa0
+#define RESOLVE_NO_LINKS (0x02 | 0x04) /* NO_MAGICLINKS | NO_SYMLINKS */
+
+struct how {
+    uint64_t flags, mode, resolve;
+};
+
+static int open_plain(int dir, const char *path, uint64_t flags) {
+    struct how how = {flags | O_CLOEXEC, 0, RESOLVE_NO_LINKS};
+    return (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
+}
+
+static void answer(struct buf *reply, enum status status, const char *text) {
+    unsigned char s = status;
+    reply->len = 0;
+    buf_add(reply, &s, 1);
+    buf_str(reply, text, strlen(text));
+}
+
+static void failed(struct buf *reply) {
+    answer(reply, errno == ENOENT ? ST_MISSING : ST_REFUSED,
+           errno == ELOOP ? "a symlink is on the way" : strerror(errno));
+}
+
+/* Look through O_PATH first: opening a device or FIFO can already have an effect. */
+static int open_regular(const char *path, struct stat *st, struct buf *reply) {
+    struct stat again;
+    struct statfs fs;
+    int look = open_plain(AT_FDCWD, path, O_PATH);
+    if (look < 0 || fstat(look, st) || fstatfs(look, &fs)) {
+        failed(reply);
+        if (look >= 0) close(look);
+        return -1;
+    }
+    close(look);
+    if (!S_ISREG(st->st_mode) || fs.f_type == PROC_MAGIC) {
+        answer(reply, ST_REFUSED, "not a regular file");
+        return -1;
+    }
+    int fd = open_plain(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &again)) {
+        failed(reply);
+    } else if (again.st_ino != st->st_ino || again.st_dev != st->st_dev) {
+        answer(reply, ST_REFUSED, "the file changed while it was opened");
+    } else {
+        return fd;
+    }
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+/* Request: path, u32 limit. Reply: the bytes; refused above the limit, however it grows. */
+void file_read(struct cursor *c, struct buf *reply) {
+    char *path = take_str(c, NULL), chunk[65536];
+    uint32_t limit = take_u32(c);
+    struct stat st;
+    struct buf data = {0};
+    if (c->bad) return;
+    int fd = open_regular(path, &st, reply);
+    if (fd < 0) return;
+    ssize_t n = st.st_size > limit ? (ssize_t)limit + 1 : 0;
+    while (!n && (n = read(fd, chunk, sizeof chunk)) > 0) {
+        buf_add(&data, chunk, n);
+        n = data.len > limit ? n : 0;
+    }
+    if (n > 0) {
+        answer(reply, ST_REFUSED, "larger than the limit");
+    } else if (n < 0) {
+        failed(reply);
+    } else {
+        buf_add(reply, "", 1); /* ST_OK */
+        buf_str(reply, data.data, data.len);
+    }
+    buf_free(&data);
+    close(fd);
+}
+
+/* Open the folder of a path, making what is missing; *name is left at the last part. */
+static int open_parent(char *path, char **name) {
+    int dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    char *part = path + strspn(path, "/");
+    for (char *slash; dir >= 0 && (slash = strchr(part, '/')); part = slash + 1) {
+        *slash = 0;
+        if (mkdirat(dir, part, 0755) && errno != EEXIST && errno != EROFS) {
+            close(dir);
+            return -1;
+        }
+        int next = open_plain(dir, part, O_PATH | O_DIRECTORY);
+        close(dir);
+        dir = next;
+    }
+    *name = part;
+    return dir;
+}
+
+/* Request: path, bytes. The file appears whole: written aside, then renamed over what is there. */
+void file_write(struct cursor *c, struct buf *reply) {
+    static unsigned count;
+    uint32_t len;
+    char aside[64], *name, *path = take_str(c, NULL), *data = take_str(c, &len);
+    if (c->bad) return;
+    int dir = open_parent(path, &name);
+    if (dir < 0) {
+        failed(reply);
+        return;
+    }
+    snprintf(aside, sizeof aside, ".trialog-write-%u", count++);
+    int fd = openat(dir, aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+    ssize_t n = 0;
+    while (fd >= 0 && len && (n = write(fd, data, len)) > 0) {
+        data += n;
+        len -= n;
+    }
+    if (fd < 0 || n < 0 || len || renameat(dir, aside, dir, name)) {
+        failed(reply);
+        if (fd >= 0) unlinkat(dir, aside, 0);
+    } else {
+        answer(reply, ST_OK, "");
+    }
+    if (fd >= 0) close(fd);
+    close(dir);
+}

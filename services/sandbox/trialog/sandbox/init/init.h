@@ -1,0 +1,82 @@
+/* What the parts of the sandbox's PID 1 share: buffers, the wire format, and their entry points.
+ *
+ * Wire: every message is a u32 length and that many bytes, integers big-endian. A string is a u32
+ * length, its bytes and a NUL. The Python side is bubblewrap/wire.py; keep both in step.
+ */
+#ifndef TRIALOG_INIT_H
+#define TRIALOG_INIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum op { OP_PING = 1, OP_EXEC, OP_KILL_ALL, OP_READ, OP_WRITE, OP_EXIT };
+enum status { ST_OK, ST_BAD, ST_DROPPED, ST_MISSING, ST_REFUSED };
+enum flag { FLAG_TRUNCATED = 1, FLAG_TIMED_OUT = 2, FLAG_MEMORY = 4, FLAG_PIDS = 8 };
+
+#define MAX_MESSAGE (64u << 20)
+
+struct buf {
+    unsigned char *data;
+    size_t len, cap;
+};
+
+/* A cursor over a request; bad is set once and for all when it runs out. */
+struct cursor {
+    unsigned char *at, *end;
+    int bad;
+};
+
+struct settings {
+    int listen_fd;
+    int64_t orphan_ms;  /* how long to live without any connection */
+    size_t keep_bytes;  /* output kept for all ended commands together */
+    int64_t watch_bytes; /* resident bytes above which all is killed; 0: a cgroup holds the limit */
+    int64_t watch_pids;  /* processes above which all is killed; 0: a cgroup holds the limit */
+};
+
+struct run {
+    char *id;
+    pid_t pid;
+    int fd[2]; /* stdout, stderr; kept open and discarded after the exit, -1 at EOF */
+    struct buf out[2];
+    uint32_t limit;
+    int64_t deadline_ms;
+    int ended, dropped;
+    int32_t code;
+    uint8_t flags;
+    struct run *next;
+};
+
+/* buffer.c */
+int64_t now_ms(void);
+void *must_alloc(void *old, size_t size);
+void buf_add(struct buf *b, const void *data, size_t len);
+void buf_u32(struct buf *b, uint32_t v);
+void buf_str(struct buf *b, const void *data, size_t len);
+void buf_free(struct buf *b);
+uint32_t take_u32(struct cursor *c);
+char *take_str(struct cursor *c, uint32_t *len);
+
+/* run.c */
+struct run *run_first(void);
+struct run *run_find(const char *id);
+struct run *run_start(struct cursor *c, const struct settings *s, const char *id);
+void run_drain(struct run *r, int which);
+void run_reap(void (*on_end)(struct run *));
+int64_t run_enforce(const struct settings *s);
+void run_bound_kept(size_t keep_bytes);
+void kill_everything(void (*on_end)(struct run *));
+
+/* procs.c */
+void kill_tree(pid_t session);
+int64_t census(int64_t *processes);
+
+/* files.c: both append a whole reply (status and payload) */
+void file_read(struct cursor *c, struct buf *reply);
+void file_write(struct cursor *c, struct buf *reply);
+
+/* launch.c */
+int launch(int argc, char **argv);
+
+#endif
