@@ -125,6 +125,11 @@ class FakeDriver:
             self.runs[run_id]["state"] = ENDS[type_]
         return event
 
+    def play(self, script: list[dict[str, Any]], run_id: str = RUN) -> None:
+        """Append the events of a script: their types and data."""
+        for event in script:
+            self.append(event["type"], run_id, **event["data"])
+
     def seen(self, method: str, path: str) -> list[dict[str, str]]:
         """Return the headers of every request of this method and path."""
         return [h for m, p, h in self.requests if (m, p) == (method, path)]
@@ -165,8 +170,7 @@ class FakeDriver:
             run_id = f"r-{len(self.runs):x}".translate(str.maketrans("01", "ab")).ljust(18, "a")
             self.keys[key] = run_id
             self.add_run(run_id, spec=spec)
-            for event in self.script:
-                self.append(event["type"], run_id, **event["data"])
+            self.play(self.script, run_id)
         run = self.runs[self.keys[key]]
         return JSONResponse(run, 201, {"Location": f"/runs/{run['run_id']}"})
 
@@ -271,7 +275,7 @@ class Served:
         if self._socket.fileno() == -1:
             self._socket = socket.create_server(("127.0.0.1", self.port))
         config = uvicorn.Config(
-            self.driver.app, log_level="error", timeout_graceful_shutdown=0, lifespan="off"
+            self.driver.app, log_level="critical", timeout_graceful_shutdown=0, lifespan="off"
         )
         server = self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=server.run, kwargs={"sockets": [self._socket]})

@@ -1,0 +1,248 @@
+"""Commands that show what a run has made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trialog.cli import output
+from trialog.cli.commands.options import (
+    All,
+    Limit,
+    Output,
+    RunId,
+    Url,
+    run_id_of,
+    trial_address_of,
+)
+from trialog.cli.connection import WATCH_PATIENCE_S, server
+from trialog.cli.output import Format
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trialog.client.models import Event, Run, Trial
+
+# The shapes that scripts rely on: what -o json writes, key by key.
+RUN_KEYS = ("run_id", "state", "parent", "rubric", "created_at", "steps", "counts", "cost")
+STEP_KEYS = (
+    "step",
+    "mean_reward",
+    "mean_turns",
+    "n_trials",
+    "n_skipped",
+    "weights_version",
+    "weights_digest",
+    "actor",
+)
+TRIAL_KEYS = (
+    "trial_id",
+    "step",
+    "world_id",
+    "state",
+    "attempts",
+    "n_turns",
+    "turns",
+    "answer",
+    "files_written",
+    "found_doc",
+    "verified",
+    "judge_score",
+    "reward",
+    "provenance",
+)
+WEIGHTS_KEYS = ("version", "digest", "doc_prior")
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the application."""
+    app.command(epilog="Example: trialog show r-abcdefghijklmnop -o json")(show)
+    app.command(epilog="Example: trialog trials r-abcdefghijklmnop --step 1 --state judged")(trials)
+    app.command(epilog="Example: trialog trajectory r-abcdefghijklmnop/s0-p1-n0")(trajectory)
+    app.command(epilog="Example: trialog events r-abcdefghijklmnop --follow -o json")(events)
+    app.command(epilog="Example: trialog weights r-abcdefghijklmnop --version 2 -o json")(weights)
+
+
+def _only(keys: tuple[str, ...], found: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: found[key] for key in keys}
+
+
+def show(
+    run: RunId,
+    full: Annotated[
+        bool, typer.Option("--full", help="With -o json: also labels, settings, failure.")
+    ] = False,
+    url: Url = None,
+    output_format: Output = Format.table,
+) -> None:
+    """Show a run: its steps, what was executed, recovered and retried, and the cost."""
+    with server(url) as client:
+        found = client.get_run(run_id_of(run))
+    if output_format is Format.table:
+        _print_run(found)
+    elif full:
+        output.print_json(found)
+    else:
+        steps = [_only(STEP_KEYS, step) for step in found["steps"]]
+        output.print_json(_only(RUN_KEYS, found) | {"steps": steps})
+
+
+def _print_run(run: Run) -> None:
+    fields: dict[str, Any] = {
+        "run": run["run_id"],
+        "state": run["state"] + (f": {run['failure']}" if run["failure"] else ""),
+        "parent": run["parent"],
+        "rubric": run["rubric"],
+        "created": output.clock_time(run["created_at"]),
+        "labels": [f"{key}={value}" for key, value in run["labels"].items()],
+    }
+    output.print_fields(fields)
+    output.print_table(
+        ("step>", "trials>", "skipped>", "mean reward>", "mean turns>", "weights>", "digest"),
+        (
+            (
+                step["step"],
+                step["n_trials"],
+                step["n_skipped"],
+                step["mean_reward"],
+                step["mean_turns"],
+                step["weights_version"],
+                (step["weights_digest"] or "")[:12],
+            )
+            for step in run["steps"]
+        ),
+    )
+    counts = run["counts"]
+    kinds = counts["executed"]
+    output.print_table(
+        ("action", "executed>", "recovered>", "retried>"),
+        (
+            (kind, kinds[kind], counts["recovered"].get(kind), counts["retried"].get(kind))
+            for kind in kinds
+        ),
+    )
+    cost = run["cost"]
+    print(
+        f"judge: {cost['judge_calls']} calls, {cost['prompt_tokens']} tokens sent, "
+        f"{cost['completion_tokens']} received, {cost['usd']:.4f} USD"
+    )
+
+
+def trials(
+    run: RunId,
+    all_: All = False,
+    step: Annotated[int | None, typer.Option("--step", min=0, help="Only this step.")] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", help="Only this state, such as judged or skipped.")
+    ] = None,
+    limit: Limit = 50,
+    url: Url = None,
+    output_format: Output = Format.table,
+) -> None:
+    """List a run's trials in order of their ids."""
+    run_id, found, cursor = run_id_of(run), list["Trial"](), None
+    with server(url) as client:
+        while True:
+            page = client.list_trials(
+                run_id, step=step, state=state, limit=None if all_ else limit, cursor=cursor
+            )
+            found += page["trials"]
+            cursor = page["next_cursor"]
+            if cursor is None or not all_:
+                break
+    if output_format is Format.json:
+        output.print_json([_only(TRIAL_KEYS, trial) for trial in found])
+    else:
+        columns = ("trial", "world", "state", "attempts>", "turns>", "verified", "score>")
+        output.print_table((*columns, "reward>", "files", "recovered from"), map(_trial_row, found))
+    if cursor is not None:
+        output.note("there are more: see them with --all")
+
+
+def _trial_row(trial: Trial) -> tuple[object, ...]:
+    source = trial["provenance"] or {}
+    return (
+        trial["trial_id"],
+        trial["world_id"],
+        trial["state"],
+        trial["attempts"],
+        trial["n_turns"],
+        trial["verified"],
+        trial["judge_score"],
+        trial["reward"],
+        trial["files_written"],
+        source.get("run_id"),
+    )
+
+
+def trajectory(
+    trial: Annotated[str, typer.Argument(metavar="RUN/TRIAL", help="A trial of a run.")],
+    url: Url = None,
+    output_format: Output = Format.table,
+) -> None:
+    """Show what a trial's agent did, turn by turn."""
+    run_id, trial_id = trial_address_of(trial)
+    with server(url) as client:
+        found = client.get_trajectory(run_id, trial_id)
+    if output_format is Format.json:
+        output.print_json(found)
+        return
+    turns = found.get("turns")
+    output.print_fields({key: value for key, value in found.items() if key != "turns"})
+    if isinstance(turns, list) and turns and isinstance(turns[0], dict):
+        columns = list(turns[0])  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        rows: list[Any] = turns
+        output.print_table(
+            ("turn>", *map(str, columns)),
+            ((number, *(row.get(c) for c in columns)) for number, row in enumerate(rows)),
+        )
+
+
+def events(
+    run: RunId,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")
+    ] = False,
+    after: Annotated[int, typer.Option("--after", min=0, help="Only after this position.")] = 0,
+    url: Url = None,
+    output_format: Output = Format.table,
+) -> None:
+    """Write a run's events in order, one a line; with -o json one JSON object a line."""
+    run_id = run_id_of(run)
+    with server(url, patience_s=WATCH_PATIENCE_S) if follow else server(url) as client:
+        source = client.watch(run_id, after) if follow else client.iter_events(run_id, after)
+        for event in source:
+            if output_format is Format.json:
+                output.print_json(event, one_line=True)
+            else:
+                print(_event_line(event), flush=follow)
+
+
+def _event_line(event: Event) -> str:
+    facts = " ".join(
+        f"{key}={output.cell(value)}" for key, value in event["data"].items() if key != "spec"
+    )
+    at = event["recorded_at"]
+    return f"{event['position']:>8}  {output.visible(at)}  {event['type']:<20}  {facts}"
+
+
+def weights(
+    run: RunId,
+    version: Annotated[
+        int | None, typer.Option("--version", min=0, help="After so many steps; default: latest.")
+    ] = None,
+    url: Url = None,
+    output_format: Output = Format.table,
+) -> None:
+    """Show a version of a run's weights: for each world, a number for each of 8 documents."""
+    with server(url) as client:
+        found = client.get_weights(run_id_of(run), "latest" if version is None else version)
+    if output_format is Format.json:
+        output.print_json(_only(WEIGHTS_KEYS, found))
+        return
+    output.print_fields({"version": found["version"], "digest": found["digest"]})
+    output.print_table(
+        ("world", *(f"{number}>" for number in range(8))),
+        ((world, *prior) for world, prior in found["doc_prior"].items()),
+    )

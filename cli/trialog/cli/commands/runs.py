@@ -1,0 +1,151 @@
+"""Commands that start, watch and steer runs."""
+# ruff: noqa: PLC0415 - a quick start: a command imports what it needs when it runs
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from trialog.cli import output
+from trialog.cli.commands.options import All, Limit, Output, RunId, Url, run_id_of
+from trialog.cli.connection import WATCH_PATIENCE_S, server
+from trialog.cli.exits import INTERRUPTED, NOT_MET, OK, BadInput
+from trialog.cli.output import Format
+
+if TYPE_CHECKING:
+    from trialog.client.models import Run, RunSummary
+
+State = Literal["running", "paused", "completed", "failed", "cancelled"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the application."""
+    app.command(epilog="Example: trialog run examples/reference.yaml --set lr=1.0 --watch")(run)
+    app.command(epilog="Example: trialog watch r-abcdefghijklmnop")(watch)
+    app.command(epilog="Example: trialog runs --state running --label team=blue -o json")(runs)
+    app.command(epilog="Example: trialog cancel r-abcdefghijklmnop")(cancel)
+    app.command(epilog="Example: trialog pause r-abcdefghijklmnop")(pause)
+    app.command(epilog="Example: trialog resume r-abcdefghijklmnop")(resume)
+
+
+def run(
+    file: Annotated[str, typer.Argument(metavar="FILE.yaml", help="Settings; - reads stdin.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Put over the file, e.g. faults.hang=[]."),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Stay until the run has ended.")] = False,
+    url: Url = None,
+    output_format: Output = Format.table,
+) -> None:
+    """Start a run from a file. With --watch: exit code 0 only for a completed run, else 1."""
+    from trialog.cli.runfile import load_run_file
+
+    body = load_run_file(file, settings or ())
+    with server(url) as client:
+        created = client.create_run(body)
+    if watch:
+        raise typer.Exit(_watch(created["run_id"], url, output_format))
+    _print_state(created, output_format)
+
+
+def watch(run: RunId, url: Url = None, output_format: Output = Format.table) -> None:
+    """Show a run's progress until it has ended; exit code 0 only for a completed run, else 1."""
+    raise typer.Exit(_watch(run_id_of(run), url, output_format))
+
+
+def _watch(run_id: str, url: str | None, output_format: Format) -> int:
+    from trialog.cli.watch import follow, view
+
+    shown = view()
+    try:
+        with server(url, patience_s=WATCH_PATIENCE_S, on_wait=shown.waiting) as client:
+            follow(client.watch(run_id), shown)
+            ended = client.get_run(run_id)
+    except KeyboardInterrupt:
+        output.note(f"the run goes on; see it with: trialog watch {run_id}")
+        return INTERRUPTED
+    _print_state(ended, output_format)
+    return OK if ended["state"] == "completed" else NOT_MET
+
+
+def runs(
+    state: Annotated[State | None, typer.Option("--state", help="Only runs in this state.")] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="Only runs with this label."),
+    ] = None,
+    limit: Limit = 20,
+    all_: All = False,
+    url: Url = None,
+    output_format: Output = Format.table,
+) -> None:
+    """List runs, newest first."""
+    labels = _labels(label or [])
+    found: list[RunSummary] = []
+    cursor = None
+    with server(url) as client:
+        while True:
+            page = client.list_runs(
+                state=state, labels=labels, limit=None if all_ else limit, cursor=cursor
+            )
+            found += page["runs"]
+            cursor = page["next_cursor"]
+            if cursor is None or not all_:
+                break
+    if output_format is Format.json:
+        output.print_json(found)
+    else:
+        columns = ("run", "state", "steps>", "mean reward>", "rubric", "created", "labels")
+        output.print_table(columns, map(_run_row, found))
+    if cursor is not None:
+        output.note("there are more: see them with --all")
+
+
+def _labels(given: list[str]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for one in given:
+        key, equals, value = one.partition("=")
+        if not (key and equals):
+            raise BadInput(f"--label: {one!r} is no KEY=VALUE")
+        labels[key] = value
+    return labels
+
+
+def _run_row(one: RunSummary) -> tuple[object, ...]:
+    return (
+        one["run_id"],
+        one["state"],
+        f"{one['steps_applied']}/{one['n_steps']}",
+        one["mean_reward"],
+        one["rubric"],
+        output.clock_time(one["created_at"]),
+        [f"{key}={value}" for key, value in one["labels"].items()],
+    )
+
+
+def cancel(run: RunId, url: Url = None, output_format: Output = Format.table) -> None:
+    """End a run: its open trials end cancelled, and what was paid for is kept."""
+    with server(url) as client:
+        _print_state(client.cancel(run_id_of(run)), output_format)
+
+
+def pause(run: RunId, url: Url = None, output_format: Output = Format.table) -> None:
+    """Start nothing new for a run; what is in flight is still recorded."""
+    with server(url) as client:
+        _print_state(client.pause(run_id_of(run)), output_format)
+
+
+def resume(run: RunId, url: Url = None, output_format: Output = Format.table) -> None:
+    """Go on with a paused run."""
+    with server(url) as client:
+        _print_state(client.resume(run_id_of(run)), output_format)
+
+
+def _print_state(run: Run, output_format: Format) -> None:
+    if output_format is Format.json:
+        output.print_json({"run_id": run["run_id"], "state": run["state"]}, one_line=True)
+        return
+    failure = f": {output.visible(run['failure'])}" if run.get("failure") else ""
+    print(f"{run['run_id']} {run['state']}{failure}")

@@ -1,0 +1,58 @@
+"""Entry point of the ``trialog`` command. What a command needs is imported when it runs."""
+# ruff: noqa: PLC0415 - a quick start: a command imports what it needs when it runs
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from trialog.cli import exits, output
+from trialog.cli.commands import results, runs
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(version("trialog"))
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show it."),
+    ] = False,
+) -> None:
+    """Durable agentic RL runs: nothing that was paid for is ever paid for twice."""
+
+
+def build_app() -> typer.Typer:
+    """Return the application with all commands."""
+    app = typer.Typer(
+        name="trialog",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        rich_markup_mode="rich",
+        epilog=exits.HELP,
+    )
+    app.callback(epilog=exits.HELP)(_options)
+    runs.register(app)
+    results.register(app)
+    return app
+
+
+def run() -> None:
+    """Run the command line and exit with its code (trialog.cli.exits)."""
+    try:
+        build_app()()
+    except exits.CommandError as error:
+        output.note(f"trialog: {error}")
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    run()

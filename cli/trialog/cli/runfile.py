@@ -1,0 +1,201 @@
+"""Run files: YAML with duplicates refused, settings put over it, checked against RunSpec."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from trialog.cli.exits import BadInput
+from trialog.proto.runspec import RunSpec
+
+MAX_BYTES = 1_000_000
+# Below these keys a name may itself hold dots, so that the rest of a path is one name.
+_FREE_NAMES = ("labels", "faults.straggler")
+
+
+class BadRunFile(BadInput):
+    """A run file that cannot be run: one line for each thing that is wrong, with its field."""
+
+    def __init__(self, source: str, problems: list[str]) -> None:
+        super().__init__("\n".join(f"{source}: {problem}" for problem in problems))
+        self.problems = problems
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, except that a key may be given once."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Build a mapping; raises ConstructorError at a key that was given before."""
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            if isinstance(key, Hashable):
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key!r} is given twice", key_node.start_mark
+                    )
+                seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def load_run_file(path: str, settings: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the body of POST /runs from a file (``-`` is standard input) and KEY=VALUE settings.
+
+    Raises BadRunFile, which names every field that is wrong.
+    """
+    source = "standard input" if path == "-" else path
+    data = _mapping(source, parse_yaml(source, _read(source, path)))
+    for setting in settings:
+        _put(data, setting)
+    try:
+        spec = RunSpec.model_validate(data)
+    except ValidationError as error:
+        raise BadRunFile(source, _problems(error)) from None
+    return spec.model_dump(mode="json", exclude_unset=True)
+
+
+def _read(source: str, path: str) -> bytes:
+    try:
+        if path == "-":
+            text = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with Path(path).open("rb") as file:
+                text = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise BadRunFile(source, [f"cannot be read: {error.strerror}"]) from None
+    if len(text) > MAX_BYTES:
+        raise BadRunFile(source, [f"is larger than {MAX_BYTES} bytes"])
+    return text
+
+
+def parse_yaml(source: str, text: bytes | str) -> Any:
+    """Return the one YAML document of a text.
+
+    Raises BadRunFile with line and column where it is broken.
+    """
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - a safe loader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise BadRunFile(source, [f"{where}{error.problem or error.context}"]) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        words = str(error).splitlines()[0]
+        raise BadRunFile(source, [f"is not a YAML text: {words}"]) from None
+    except ValueError as error:  # 2026-13-99 is a date to YAML
+        raise BadRunFile(source, [f"holds a value that YAML cannot read: {error}"]) from None
+    except RecursionError:
+        raise BadRunFile(source, ["is nested too deeply"]) from None
+
+
+def _mapping(source: str, data: Any) -> dict[str, Any]:
+    if data is None:
+        raise BadRunFile(source, ["is empty: expected settings such as n_steps: 3"])
+    if not isinstance(data, dict):
+        kind = type(data).__name__
+        raise BadRunFile(source, [f"expected settings such as n_steps: 3, found a {kind}"])
+    return cast(dict[str, Any], data)
+
+
+def _put(data: dict[str, Any], setting: str) -> None:
+    """Put one ``a.b=VALUE`` into the settings; raises BadRunFile."""
+    path, equals, text = setting.partition("=")
+    source = f"--set {path}"
+    names = _names(path)
+    if not equals or not all(names):
+        raise BadRunFile(source, ["expected KEY=VALUE such as faults.flaky_trial_rate=0.25"])
+    place = data
+    for depth, name in enumerate(names[:-1], start=1):
+        below = place.get(name)
+        if below is None:
+            below = place[name] = {}
+        if not isinstance(below, dict):
+            raise BadRunFile(source, [f"{'.'.join(names[:depth])} holds no settings"])
+        place = cast(dict[str, Any], below)
+    place[names[-1]] = parse_yaml(source, text)
+
+
+def _names(path: str) -> list[str]:
+    for free in _FREE_NAMES:
+        if path.startswith(f"{free}."):
+            return [*free.split("."), path[len(free) + 1 :]]
+    return path.split(".")
+
+
+def _problems(error: ValidationError) -> list[str]:
+    """Return one line a mistake, ``field: message``, each field once."""
+    lines: dict[str, None] = {}
+    for one in error.errors(include_url=False):
+        place = one["loc"]
+        if place[:1] == ("rubric",) and len(place) > 1:
+            # A rubric is a name or a whole one: only the kind that was given is worth a word.
+            if (place[1] == "str") == isinstance(_rubric_of(error), dict):
+                continue
+            place = ("rubric", *place[2:])
+        message = _message(one["type"], one["msg"], place, one["input"])
+        lines[": ".join(filter(None, (_field(place), message)))] = None
+    return list(lines)
+
+
+def _rubric_of(error: ValidationError) -> Any:
+    for one in error.errors(include_url=False):
+        if one["loc"] == ("rubric", "str"):
+            return one["input"]
+    return None
+
+
+def _field(place: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in place:
+        if part == "[key]":
+            continue
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.removeprefix(".")
+
+
+def _message(kind: str, message: str, place: tuple[int | str, ...], given: Any) -> str:
+    if kind == "extra_forbidden":
+        known = _known_keys(place[:-1])
+        near = difflib.get_close_matches(str(place[-1]), known, 1)
+        meant = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+        return f"unknown key{meant}"
+    words = message.removeprefix("Value error, ").replace("Input should", "should")
+    if kind in ("float_type", "int_type") and isinstance(given, str):
+        number = _as_number(given)
+        words += f", not the text {given[:40]!r}"
+        words += f" (YAML reads {given} as text: write {number!r})" if number is not None else ""
+    return words
+
+
+def _as_number(text: str) -> float | int | None:
+    """Return the number that a text such as 1e-3 is to everyone but YAML 1.1."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
+def _known_keys(place: tuple[int | str, ...]) -> list[str]:
+    """Return the settings of the part of a RunSpec at a place."""
+    model: type[BaseModel] = RunSpec
+    for part in place:
+        field = model.model_fields.get(str(part))
+        if field is None:
+            continue  # an index
+        candidates: list[Any] = [field.annotation, *_arguments(field.annotation)]
+        models = [one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)]
+        model = models[0] if models else model
+    return list(model.model_fields)
+
+
+def _arguments(annotation: Any) -> tuple[Any, ...]:
+    return getattr(annotation, "__args__", ())

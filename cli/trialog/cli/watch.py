@@ -1,0 +1,216 @@
+"""Live progress of a run on standard error: a table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from abc import abstractmethod
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rich import box
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from trialog.cli import output
+from trialog.cli.progress import RunProgress, StepProgress
+
+if TYPE_CHECKING:
+    from trialog.client.models import Event
+
+COLUMNS = (
+    "step",
+    "requested",
+    "recorded",
+    "judged",
+    "skipped",
+    "retries",
+    "mean reward",
+    "mean turns",
+    "judge calls",
+    "elapsed",
+)
+_STEPS_SHOWN = 12
+_LINE_EVERY_S = 1.0
+_TOLD = frozenset(
+    {
+        "RunRequested",
+        "RunPaused",
+        "RunResumed",
+        "RunCompleted",
+        "RunFailed",
+        "RunCancelled",
+        "FaultInjected",
+        "DeliveryDeadLettered",
+    }
+)
+
+
+class View(AbstractContextManager["View"]):
+    """Shows a run's progress while it is watched."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        """Stop showing."""
+
+    @abstractmethod
+    def show(self, progress: RunProgress, event: Event) -> None:
+        """Take the progress after one more event."""
+
+    @abstractmethod
+    def waiting(self, cause: str, waited_s: float) -> None:
+        """Tell that the server does not answer at the moment."""
+
+
+def view() -> View:
+    """Return the view that fits standard error."""
+    return LiveView() if sys.stderr.isatty() else LineView()
+
+
+def follow(
+    events: Iterable[Event], shown: View, progress: RunProgress | None = None
+) -> RunProgress:
+    """Show events as they come and return the progress after the last."""
+    progress = progress or RunProgress()
+    with shown:
+        for event in events:
+            progress.apply(event)
+            shown.show(progress, event)
+    return progress
+
+
+def cells(step: StepProgress) -> list[str]:
+    """Return a step's row, in the order of COLUMNS."""
+    return [
+        str(step.step),
+        str(step.requested),
+        str(step.recorded),
+        str(step.judged),
+        str(step.skipped + step.cancelled),
+        str(step.retries + step.lost),
+        "-" if step.mean_reward is None else f"{step.mean_reward:.3f}",
+        "-" if step.mean_turns is None else f"{step.mean_turns:.2f}",
+        str(step.judge_calls),
+        f"{step.elapsed_s:.1f} s",
+    ]
+
+
+def headline(progress: RunProgress) -> str:
+    """Return the run's own line."""
+    steps = f"{progress.steps_applied}/{progress.n_steps or '?'} steps"
+    reason = f": {output.visible(progress.reason)}" if progress.reason else ""
+    return (
+        f"{output.visible(progress.run_id)} {progress.state}{reason}, "
+        f"{steps}, {progress.elapsed_s:.1f} s"
+    )
+
+
+class LineView(View):
+    """One line a second at most, by recorded time, and one for whatever happens to the run."""
+
+    def __init__(self) -> None:
+        self._last_s = 0.0
+        self._told = False
+
+    def show(self, progress: RunProgress, event: Event) -> None:
+        """Write what is worth a line."""
+        self._told = False
+        now_s, type_ = progress.elapsed_s, event["type"]
+        if type_ in _TOLD:
+            about = {key: value for key, value in event["data"].items() if key != "spec"}
+            self._line(now_s, " ".join([type_, *(f"{k}={v}" for k, v in about.items())]))
+        elif type_ == "StepApplied" or now_s - self._last_s >= _LINE_EVERY_S:
+            step = _step_for(progress, event)
+            if step is not None:
+                self._last_s = now_s
+                self._line(now_s, describe(step))
+
+    def waiting(self, cause: str, waited_s: float) -> None:
+        """Say once that the server is away."""
+        if not self._told and waited_s >= _LINE_EVERY_S:
+            self._told = True
+            output.note(f"the server does not answer ({cause}): waiting for it")
+
+    def _line(self, now_s: float, text: str) -> None:
+        output.note(f"{now_s:8.1f} s  {text}")
+
+
+def _step_for(progress: RunProgress, event: Event) -> StepProgress | None:
+    number = event["data"].get("step")
+    if number in progress.steps:
+        return progress.steps[number]
+    return progress.steps[max(progress.steps)] if progress.steps else None
+
+
+def describe(step: StepProgress) -> str:
+    """Return a step's progress as one line."""
+    pairs = list(zip(COLUMNS, cells(step), strict=True))
+    text = "  ".join(f"{name} {value}" for name, value in pairs)
+    return text + ("  applied" if step.applied else "")
+
+
+class LiveView(View):
+    """A table that is drawn again as events come."""
+
+    def __init__(self) -> None:
+        self._progress = RunProgress()
+        self._notice = ""
+        self._live = Live(
+            console=output.console(stderr=True),
+            get_renderable=self._render,
+            refresh_per_second=8,
+        )
+
+    def __enter__(self) -> Self:
+        """Start drawing."""
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        """Leave the last state of the table standing."""
+        self._live.__exit__(kind, error, trace)
+
+    def show(self, progress: RunProgress, event: Event) -> None:
+        """Take the progress; it is drawn at the next refresh."""
+        del event
+        self._progress, self._notice = progress, ""
+
+    def waiting(self, cause: str, waited_s: float) -> None:
+        """Show that the server is away."""
+        self._notice = f"the server does not answer ({cause}), {waited_s:.0f} s"
+
+    def _render(self) -> Table:
+        return table(self._progress, self._notice)
+
+
+def table(progress: RunProgress, notice: str = "") -> Table:
+    """Return the progress as a table of the latest steps."""
+    shown = Table(
+        box=box.SIMPLE_HEAD,
+        title=Text(headline(progress)),
+        title_justify="left",
+        caption=Text(notice) if notice else None,
+        caption_justify="left",
+        pad_edge=False,
+    )
+    for column in COLUMNS:
+        shown.add_column(column, justify="right")
+    # The live view draws in a thread of its own: take a copy before looking at it.
+    latest = sorted(dict(progress.steps).items())[-_STEPS_SHOWN:]
+    for _, step in latest:
+        style = "green" if step.applied else None
+        shown.add_row(*cells(step), style=style)
+    return shown
