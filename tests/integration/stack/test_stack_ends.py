@@ -142,6 +142,21 @@ async def test_second_start_names_the_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+async def test_no_part_of_ray_outlives_its_head() -> None:
+    async with Stack(StackOptions(with_services=False)) as stack:
+        await stack.ready()
+        for _ in range(3):  # the head's own reaper races with ours
+            parts = [psutil.Process(p.pid) for p in find(stack.layout.root, "ray")]
+            assert len(parts) > 5
+            pid = stack.kill("ray")
+            assert pid is not None
+            await stack.exited("ray", pid)
+            await stack.ready()
+            assert await all_gone(parts, timeout_s=0.1) == []
+        assert stack.processes["ray"].restarts == 3
+
+
+@pytest.mark.slow
 async def test_two_stacks_with_ray_side_by_side() -> None:
     options = StackOptions(with_services=False)
     async with Stack(options) as one, Stack(options) as other:

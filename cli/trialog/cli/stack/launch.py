@@ -4,8 +4,8 @@
 
 A small program between fork and exec is safer than `preexec_fn` (which runs Python in a forked
 copy of a threaded process) and asks for no `setpriv` or `unshare` on the machine. IDENTITY is
-`same`, `userns` (an ordinary user in a user namespace of its own, for programs that refuse root)
-or `UID:GID`. The death signal is set last, since a change of identity clears it.
+`same`, `userns:UID` (that user in a user namespace of its own, for programs that refuse root) or
+`UID:GID`. The death signal is set last, since a change of identity clears it.
 """
 
 import ctypes
@@ -15,7 +15,6 @@ import sys
 
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWUSER = 0x10000000
-_USER_IN_NAMESPACE = 1000
 
 
 def _libc_call(function: str, *arguments: int) -> None:
@@ -34,13 +33,13 @@ def _write(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def enter_user_namespace() -> None:
-    """Become user 1000 of a new user namespace; files stay those of the user outside."""
+def enter_user_namespace(inside: int) -> None:
+    """Become the user `inside` a new user namespace; files stay those of the user outside."""
     uid, gid = os.geteuid(), os.getegid()
     _libc_call("unshare", _CLONE_NEWUSER)
     _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{_USER_IN_NAMESPACE} {uid} 1")
-    _write("/proc/self/gid_map", f"{_USER_IN_NAMESPACE} {gid} 1")
+    _write("/proc/self/uid_map", f"{inside} {uid} 1")
+    _write("/proc/self/gid_map", f"{inside} {gid} 1")
 
 
 def become(uid: int, gid: int) -> None:
@@ -62,11 +61,12 @@ def die_with(parent_pid: int, death_signal: int) -> None:
 def main(arguments: list[str]) -> None:
     """Take on the identity and the death signal, then become the program."""
     parent_pid, death_signal, identity, *command = arguments
-    if identity == "userns":
-        enter_user_namespace()
-    elif identity != "same":
-        uid, _, gid = identity.partition(":")
-        become(int(uid), int(gid))
+    if identity != "same":
+        first, _, second = identity.partition(":")
+        if first == "userns":
+            enter_user_namespace(int(second))
+        else:
+            become(int(first), int(second))
     # Python ignores these two, and what is ignored stays ignored across exec.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)

@@ -56,19 +56,47 @@ def binaries() -> Path:
 
 
 def server_identity() -> str:
-    """Return the identity that Postgres runs with: it refuses root.
+    """Return the identity that Postgres runs with: it refuses root, and a user without a name.
 
-    Root gets a user namespace, in which files stay root's; where those are forbidden, the user
-    `nobody` with a data folder of its own.
+    Both get a user namespace, in which files stay those of the user outside; where root may not
+    make one, the user `nobody` gets a data folder of its own. Raises MachineUnfit.
     """
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 and _has_name(os.geteuid()):
         return "same"
-    order = [sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid()), "9", "userns", "true"]
-    tried = subprocess.run(order, stderr=subprocess.DEVNULL, check=False)
-    if tried.returncode == 0:
-        return "userns"
-    nobody = pwd.getpwnam("nobody")
-    return f"{nobody.pw_uid}:{nobody.pw_gid}"
+    named = [one for one in map(_by_name, ("daemon", "bin", "nobody")) if one is not None]
+    for one in named:
+        identity = f"userns:{one.pw_uid}"
+        order = [*_launcher(identity), "true"]
+        if subprocess.run(order, stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            return identity
+    if os.geteuid() != 0:
+        raise MachineUnfit(
+            f"Postgres needs a user with a name, and uid {os.geteuid()} has none in /etc/passwd; "
+            "nor may it make a user namespace here: run as another user"
+        )
+    if not named:
+        raise MachineUnfit("Postgres refuses root, and this machine has no other user")
+    return f"{named[-1].pw_uid}:{named[-1].pw_gid}"
+
+
+def _has_name(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
+
+
+def _by_name(name: str) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        return None
+
+
+def _launcher(identity: str) -> list[str]:
+    orders = [str(os.getpid()), str(int(signal.SIGKILL)), identity]
+    return [sys.executable, "-I", "-S", str(_LAUNCHER), *orders]
 
 
 def url(credentials: Credentials, port: int, owner: bool) -> str:
@@ -92,7 +120,7 @@ async def initialise(layout: Layout, credentials: Credentials, identity: str) ->
     with tempfile.TemporaryDirectory(prefix="initdb-", dir=layout.root) as folder:
         password = Path(folder) / "password"
         password.write_text(credentials.owner_password)
-        if ":" in identity:
+        if not identity.startswith(("same", "userns")):
             _hand_over(identity, part, Path(folder), password)
         command = [
             *(str(binaries() / "initdb"), "-D", str(part), "-U", OWNER),
@@ -117,9 +145,8 @@ def _hand_over(identity: str, *paths: Path) -> None:
 
 
 async def _run(identity: str, command: list[str], text: str = "") -> None:
-    launcher = [sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid()), "9", identity]
     process = await asyncio.create_subprocess_exec(
-        *launcher,
+        *_launcher(identity),
         *command,
         env=base_env(),
         stdin=asyncio.subprocess.PIPE,

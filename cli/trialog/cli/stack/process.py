@@ -30,7 +30,7 @@ class ProcessSpec:
     stop_signal: signal.Signals = signal.SIGTERM
     stop_timeout_s: float = 10.0
     death_signal: signal.Signals = signal.SIGKILL
-    identity: str = "same"  # or "userns", "UID:GID": see launch.py
+    identity: str = "same"  # or "userns:UID", "UID:GID": see launch.py
     owns_descendants: bool = False  # end all that it started before it is started again
 
 
@@ -45,7 +45,8 @@ async def spawn(spec: ProcessSpec, root: Path, log: Path) -> asyncio.subprocess.
 
     It dies with the thread that runs the event loop (Linux); elsewhere the watchdog ends it.
     """
-    env = {**spec.env, FOLDER_MARK: str(root), NAME_MARK: spec.name}
+    # Ray's workers set their title, and would overwrite the marks with it.
+    env = {**spec.env, "SPT_NOENV": "1", FOLDER_MARK: str(root), NAME_MARK: spec.name}
     launcher = [sys.executable, "-I", "-S", str(_LAUNCHER)]
     orders = [str(os.getpid()), str(int(spec.death_signal)), spec.identity]
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
