@@ -1,0 +1,135 @@
+"""Postgres and NATS for a whole test session, and what a service wires from them.
+
+The stack is supervised on a thread of its own, so it lives through the event loops of the tests.
+The log is append-only: tests share it and take fresh run ids instead of an empty database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Generator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import pytest_asyncio
+from sqlalchemy.ext.asyncio import AsyncEngine
+from trialog.cli.stack.options import StackOptions
+from trialog.cli.stack.stack import Stack
+from trialog.proto.ids import run_id_from
+from trialog.spine.blobs import PostgresBlobs
+from trialog.spine.bus import Bus
+from trialog.spine.database import engine_for
+from trialog.spine.postgres.log import PostgresLog
+from trialog.spine.presence import new_incarnation
+
+T = TypeVar("T")
+
+
+class StackThread:
+    """A migrated stack without Ray and services, on a thread with a loop of its own."""
+
+    def __init__(self) -> None:
+        self._up = threading.Event()
+        self._thread = threading.Thread(target=asyncio.run, args=(self._main(),), name="stack")
+        self._failure: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._leave: asyncio.Event
+        self.stack: Stack
+
+    def start(self) -> None:
+        """Start the thread; returns once Postgres and NATS answer and the schema is there."""
+        self._thread.start()
+        self._up.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Stop everything."""
+        if self._failure is None:
+            self._loop.call_soon_threadsafe(self._leave.set)
+        self._thread.join()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the stack, such as restart_infrastructure, on its own loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._leave = asyncio.Event()
+        options = StackOptions(with_ray=False, with_services=False, migrate=True)
+        try:
+            async with Stack(options) as self.stack:
+                self._up.set()
+                await self._leave.wait()
+        except BaseException as failure:  # it is raised where the stack was asked for
+            self._failure = failure
+            self._up.set()
+
+    @property
+    def database_url(self) -> str:
+        """Postgres as the services see it."""
+        return self.stack.database_url
+
+    @property
+    def admin_database_url(self) -> str:
+        """Postgres as its owner sees it."""
+        return self.stack.admin_database_url
+
+    @property
+    def nats_url(self) -> str:
+        """The bus."""
+        return self.stack.nats_url
+
+    @property
+    def blob_dir(self) -> Path:
+        """The folder of large blobs."""
+        return Path(self.stack.env["TRIALOG_BLOB_DIR"])
+
+
+@pytest.fixture(scope="session")
+def stack() -> Generator[StackThread]:
+    """Postgres and NATS, started once a session."""
+    running = StackThread()
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest_asyncio.fixture
+async def engine(stack: StackThread) -> AsyncGenerator[AsyncEngine]:
+    """A pool of connections to the session's Postgres."""
+    engine = engine_for(stack.database_url)
+    yield engine
+    await engine.dispose()
+
+
+@pytest_asyncio.fixture
+async def log(engine: AsyncEngine) -> AsyncGenerator[PostgresLog]:
+    """The event log, under an incarnation of the test's own."""
+    log = PostgresLog(engine, new_incarnation())
+    yield log
+    await log.close()
+
+
+@pytest_asyncio.fixture
+async def bus(stack: StackThread) -> AsyncGenerator[Bus]:
+    """A connection to the session's NATS."""
+    bus = await Bus.connect(stack.nats_url, "test")
+    yield bus
+    await bus.close()
+
+
+@pytest.fixture
+def blobs(stack: StackThread, engine: AsyncEngine) -> PostgresBlobs:
+    """The blob store of the session's stack."""
+    stack.blob_dir.mkdir(parents=True, exist_ok=True)
+    return PostgresBlobs(engine, stack.blob_dir)
+
+
+@pytest.fixture
+def run_id() -> str:
+    """A run id that nobody has used."""
+    return run_id_from(os.urandom(16))
