@@ -140,6 +140,8 @@ class JudgeCallRecorded(Fact, frozen=True):
     completion_tokens: int
     cost_microusd: int
     latency_ms: float
+    scores: dict[str, float] = {}
+    reply: str = ""
     provenance: Provenance | None = None
 
 

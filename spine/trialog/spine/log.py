@@ -168,7 +168,7 @@ class Fail:
 
     key: str
     fence: int
-    events: Sequence[NewEvent]
+    events: Sequence[NewEvent] = ()
     injected: bool = False
 
 

@@ -32,6 +32,15 @@ HEAD_HASH = "select position, hash from head where partition = $1"
 
 RUN = "select run_id, partition, root, state, position from run where run_id = $1"
 
+# Runs that something may still follow in: running, paused, or ended with work left to close.
+ACTIVE_RUNS = """
+select run_id from run where partition = $1 and state <> 'ended'
+union
+select run_id from work where partition = $1 and not done and kind <> 'call'
+order by run_id
+"""
+CLOCK_MS = "select extract(epoch from clock_timestamp())::float8 * 1000"
+
 OWN_PARTITION = "select own_partition($1, $2, $3, $4)"
 KEEP_PARTITION = "select keep_partition($1, $2, $3, $4)"
 LEAVE_PARTITION = "select leave_partition($1, $2, $3)"
@@ -47,6 +56,10 @@ select w.key, w.kind, w.run_id, w.position, w.incarnation is not null as held,
 from work w join run r on r.run_id = w.run_id
 where w.partition = $1 and not w.done and w.kind <> 'call' and w.position > $2
 order by w.position, w.key limit $3
+"""
+LAPSED_WORK = """
+select w.key from work w where w.partition = $1 and not w.done and w.kind <> 'call'
+    and w.incarnation is not null and w.lease_until < clock_timestamp()
 """
 BURY_CLOSED = "select bury_closed($1)"
 COUNT_SWEEPS = "select key, sweeps from count_sweeps($1)"

@@ -1,0 +1,235 @@
+"""What comes next, from a run's state alone. Pure: time and jitter are arguments.
+
+Every answer is a fact with a slot of its own, so deciding the same thing twice, by one driver after
+a crash or by two at once, records it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from trialog.driver.state import CRASH, RunState, Step, Trial, worlds_of
+from trialog.proto import events as ev
+from trialog.proto import identity
+from trialog.proto.canonical import bytes_digest, canonical
+from trialog.proto.policy import world_of
+from trialog.proto.work import keys_of_trial
+
+_FIRST_RETRY_MS = 100
+_LONGEST_RETRY_MS = 30_000
+_INFRASTRUCTURE_RETRIES = 5
+
+Jitter = Callable[[], float]
+
+
+@dataclass(slots=True)
+class Decision:
+    """Facts to record at once, bytes to keep before them, work that nobody needs any more, and
+    when to look again though nothing happens (ms since the epoch)."""
+
+    facts: list[ev.Fact] = field(default_factory=list[ev.Fact])
+    blobs: list[bytes] = field(default_factory=list[bytes])
+    closes: list[str] = field(default_factory=list[str])
+    wake_ms: float | None = None
+
+
+def decide(state: RunState, now_ms: float, jitter: Jitter) -> Decision:
+    """Return what follows from a state. ``jitter`` draws from [0, 1)."""
+    decision = Decision(closes=list(state.to_close))
+    if state.end is not None:
+        for trial in state.open_trials():
+            _end_trial(state, trial, decision, None)
+        return decision
+    crash = state.spec.faults.crash_driver_after_step
+    if crash is not None and not state.crashed and state.weights_version == crash + 1:
+        decision.facts.append(ev.FaultInjected(CRASH, crash))
+        return decision
+    if state.paused_ms is not None:
+        return decision
+    _answer_failures(state, decision, now_ms, jitter)
+    if _has_failed(decision):
+        return decision
+    if state.step is None:
+        if not _gave_up(state, decision):
+            fact = ev.RunCompleted(state.weights_version, state.weights_digest)
+            decision.facts.append(fact)
+        return decision
+    if _gave_up(state, decision):
+        return decision
+    _request_worlds(state, decision)
+    _request_trials(state, state.step, decision)
+    _watch_deadlines(state, state.step, decision, now_ms)
+    _close_step(state, state.step, decision)
+    return decision
+
+
+def _has_failed(decision: Decision) -> bool:
+    return any(isinstance(fact, ev.RunFailed) for fact in decision.facts)
+
+
+def _gave_up(state: RunState, decision: Decision) -> bool:
+    """End the run when too many steps in a row had nothing to train on."""
+    limit = state.spec.group_policy.max_untrained_steps
+    if state.untrained_in_a_row < limit:
+        return False
+    reason = f"no scored trial in {limit} step(s) in a row (group_policy.max_untrained_steps)"
+    decision.facts.append(ev.RunFailed(reason, state.weights_version - 1))
+    return True
+
+
+def _request_worlds(state: RunState, decision: Decision) -> None:
+    if state.worlds:
+        return
+    for world in worlds_of(state.spec):
+        key = identity.world_key(world_id=world, seed=state.spec.seed)
+        provider = state.spec.provider
+        decision.facts.append(ev.WorldRequested(world, key, provider, state.spec.seed))
+
+
+def _request_trials(state: RunState, step: Step, decision: Decision) -> None:
+    """Request every trial whose world stands; the others follow as their worlds get built."""
+    spec = state.spec
+    for name in step.unrequested.values():
+        world = world_of(name.prompt, spec.n_worlds)
+        digest = state.worlds.get(world)
+        if digest is None:
+            continue
+        key = identity.generate_key(
+            agent={"name": spec.agent},
+            world_digest=digest,
+            weights_digest=state.weights_digest,
+            trial_id=str(name),
+            seed=spec.seed,
+            limits={"max_turns": spec.max_turns},
+            fault_rates={"flaky_trial_rate": spec.faults.flaky_trial_rate},
+        )
+        fact = ev.TrialRequested(
+            str(name), step.number, world, digest, state.weights_version, state.weights_digest, key
+        )
+        decision.facts.append(fact)
+
+
+def _answer_failures(state: RunState, decision: Decision, now_ms: float, jitter: Jitter) -> None:
+    for (subject, stage), failure in state.failed.items():
+        trial = state.step.trials.get(subject) if state.step else None
+        if failure.failure != "lost" and failure.n < _budget(state, stage):
+            pause_ms = min(_FIRST_RETRY_MS * 2**failure.n, _LONGEST_RETRY_MS)
+            drawn_ms = int(pause_ms * jitter())
+            at_ms = int(now_ms) + pause_ms // 2 + drawn_ms
+            retry = ev.TrialRetryScheduled(subject, stage, failure.n, at_ms, drawn_ms)
+            decision.facts.append(retry)
+        elif trial is not None:
+            skip = "workers_lost" if failure.failure == "lost" else "retries_exhausted"
+            _skip(state, trial, decision, skip, f"{stage}: {failure.failure} {failure.message}")
+        else:
+            reason = f"{stage} of {subject} failed {failure.n + 1} times: {failure.message}"
+            decision.facts.append(ev.RunFailed(reason))
+            return
+
+
+def _budget(state: RunState, stage: str) -> int:
+    match stage:
+        case "generate":
+            return state.spec.retries.trial
+        case "judge":
+            return state.spec.retries.judge
+        case _:
+            return _INFRASTRUCTURE_RETRIES
+
+
+def _skip(state: RunState, trial: Trial, decision: Decision, reason: str, message: str) -> None:
+    _end_trial(state, trial, decision, (reason, message))
+    if state.spec.group_policy.mode == "fail_fast" and not _has_failed(decision):
+        text = f"trial {trial.trial_id} was skipped ({reason}) and group_policy.mode is fail_fast"
+        decision.facts.append(ev.RunFailed(text, state.step.number if state.step else None))
+
+
+def _end_trial(
+    state: RunState, trial: Trial, decision: Decision, skipped: tuple[str, str] | None
+) -> None:
+    assert state.step is not None
+    step = state.step.number
+    if skipped is None:
+        decision.facts.append(ev.TrialCancelled(trial.trial_id, step))
+    else:
+        decision.facts.append(ev.TrialSkipped(trial.trial_id, step, *skipped))
+    decision.closes.extend(keys_of_trial(state.run_id, trial.trial_id))
+
+
+def _watch_deadlines(state: RunState, step: Step, decision: Decision, now_ms: float) -> None:
+    """Skip what is open past the step's deadline or the stragglers' grace, else say when."""
+    if step.began_ms is None or not step.n_open:
+        return
+    due = [(step.began_ms + state.spec.timeouts.step_s * 1000, "step_deadline")]
+    straggler = state.spec.group_policy.straggler
+    if straggler and step.thinned_ms is not None:
+        due.append((step.thinned_ms + straggler.grace_s * 1000, "straggler"))
+    at_ms, reason = min(due)
+    if now_ms < at_ms:
+        decision.wake_ms = at_ms
+        return
+    handled = {fact.trial_id for fact in decision.facts if isinstance(fact, ev.TrialSkipped)}
+    for trial in step.trials.values():
+        if trial.open and trial.trial_id not in handled:
+            _skip(state, trial, decision, reason, f"open when the {reason} passed")
+
+
+def _close_step(state: RunState, step: Step, decision: Decision) -> None:
+    """All trials ended: ask for the optimizer step, or say that there is nothing to train on."""
+    if step.requested or step.n_open or step.unrequested:
+        return
+    scored = sorted(_scored(state, step), key=lambda judged: judged.trial_id)
+    digests = [judged.digest for judged in scored]
+    learner = {"name": state.spec.learner, "lr": state.spec.lr}
+    key = identity.step_key(
+        step=step.number, prior_digest=state.weights_digest, judgments=digests, learner=learner
+    )
+    if not scored:
+        fact = ev.StepApplied(
+            step=step.number,
+            action_key=key,
+            trained=False,
+            prior_digest=state.weights_digest,
+            digest=state.weights_digest,
+            version=state.weights_version + 1,
+            n_trials=0,
+            n_skipped=step.n_skipped,
+        )
+        decision.facts.append(fact)
+        return
+    manifest = canonical([_manifest_row(judged) for judged in scored])
+    decision.blobs.append(manifest)
+    decision.facts.append(
+        ev.StepRequested(
+            step.number,
+            key,
+            state.weights_digest,
+            bytes_digest(manifest),
+            len(scored),
+            step.n_skipped,
+        )
+    )
+
+
+def _scored(state: RunState, step: Step) -> Iterator[ev.Judged]:
+    """Yield the judgments that count: under min_group, only of groups that are large enough."""
+    judged = [trial.judged for trial in step.trials.values() if trial.judged is not None]
+    policy = state.spec.group_policy
+    sizes: dict[str, int] = {}
+    for one in judged:
+        group = one.trial_id.rpartition("-")[0]
+        sizes[group] = sizes.get(group, 0) + 1
+    least = policy.min_size if policy.mode == "min_group" else 1
+    return (one for one in judged if sizes[one.trial_id.rpartition("-")[0]] >= least)
+
+
+def _manifest_row(judged: ev.Judged) -> dict[str, object]:
+    return {
+        "trial_id": judged.trial_id,
+        "world_id": judged.world_id,
+        "found_doc": judged.found_doc,
+        "reward": judged.reward,
+        "n_turns": judged.n_turns,
+        "digest": judged.digest,
+    }

@@ -1,0 +1,74 @@
+"""Follows a partition of the log and keeps the state of every run that is not over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from trialog.driver import state as fold
+from trialog.driver.state import RunState
+from trialog.proto import events as ev
+from trialog.spine.database import driver_connection
+from trialog.spine.log import Recorded
+from trialog.spine.postgres import queries
+from trialog.spine.postgres.log import PostgresLog
+
+_PAGE = 2000
+
+
+class Follower:
+    """The live fold. A standby follows as the owner does, and so can lead at once."""
+
+    def __init__(self, log: PostgresLog, partition: int) -> None:
+        self._log = log
+        self.partition = partition
+        self.position = 0
+        self.states: dict[str, RunState] = {}
+        self._clock_ahead_ms = 0.0
+
+    async def begin(self) -> None:
+        """Fold the runs that are not over; ended ones are not even read."""
+        self.position = await self._log.end(self.partition)
+        async with driver_connection(self._log.engine) as connection:
+            rows = await connection.fetch(queries.ACTIVE_RUNS, self.partition)
+            postgres_ms = await connection.fetchval(queries.CLOCK_MS)
+        self._clock_ahead_ms = postgres_ms - time.time() * 1000
+        for row in rows:
+            await self._fold_run(row["run_id"])
+
+    async def _fold_run(self, run_id: str) -> None:
+        after = 0
+        while events := await self._log.read_run(run_id, after, _PAGE):
+            self._fold(events)
+            after = events[-1].position
+
+    async def catch_up(self) -> list[Recorded]:
+        """Read and fold what came since; at most a page, empty when there is nothing."""
+        events = await self._log.read(self.partition, self.position, _PAGE)
+        if events:
+            self._fold(events)
+            self.position = events[-1].position
+        return events
+
+    def _fold(self, events: Sequence[Recorded]) -> None:
+        for event in events:
+            state = self.states.get(event.run_id)
+            if state is None:
+                if event.type != "RunRequested":
+                    continue  # of a run that was over when we began
+                request = event.fact()
+                assert isinstance(request, ev.RunRequested)
+                state = fold.begin(event.run_id, event.partition, request)
+                self.states[event.run_id] = state
+            if event.position > state.position:
+                at_ms = event.recorded_at.timestamp() * 1000
+                fold.evolve(state, event.fact(), event.position, at_ms)
+
+    def now_ms(self) -> float:
+        """Return Postgres time: deadlines are counted from recorded times."""
+        return time.time() * 1000 + self._clock_ahead_ms
+
+    def forget_finished(self) -> None:
+        """Let go of runs that nothing can follow in."""
+        for run_id in [r for r, s in self.states.items() if s.finished and not s.to_close]:
+            del self.states[run_id]

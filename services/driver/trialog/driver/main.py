@@ -1,0 +1,52 @@
+"""``python -m trialog.driver``: the composition root of the driver."""
+
+from __future__ import annotations
+
+import asyncio
+
+from trialog.driver.owner import Owner
+from trialog.driver.settings import DriverSettings
+from trialog.spine import service
+from trialog.spine.service import Context
+
+
+async def drive(context: Context) -> None:
+    """Follow and lead the partition, and serve the API, until told to stop."""
+    settings = context.settings
+    assert isinstance(settings, DriverSettings)
+    owner = Owner(context, settings.partition)
+    leading = asyncio.create_task(owner.run(), name="owner")
+    # The web stack takes its time to import: recovery after a crash does not wait for it.
+    serving = asyncio.create_task(_serve(context, settings, owner), name="api")
+    stopped = asyncio.create_task(context.stopping.wait())
+    await asyncio.wait({leading, serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    context.stopping.set()
+    leading.cancel()
+    results = await asyncio.gather(leading, serving, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
+            raise result
+
+
+async def _serve(context: Context, settings: DriverSettings, owner: Owner) -> None:
+    from trialog.driver.api import ApiDependencies, create_app, run_api
+
+    key = settings.api_key.get_secret_value() if settings.api_key else None
+    app = create_app(
+        ApiDependencies(
+            log=context.log,
+            engine=context.engine,
+            blobs=context.blobs,
+            runs=context.runs,
+            bus=context.bus,
+            api_key=key,
+            max_body_bytes=settings.max_body_bytes,
+            is_ready=lambda: owner.follower.position >= 0,
+        )
+    )
+    await run_api(app, settings.api_host, settings.api_port, context.stopping)
+
+
+def main() -> None:
+    """Start the driver."""
+    service.serve("driver", DriverSettings, drive)

@@ -1,0 +1,97 @@
+"""What a judge does with its work: make each call once, then turn the replies into a reward."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from trialog.judge import scoring
+from trialog.judge.calls import Calls
+from trialog.judge.errors import JudgeRefusedError, ScoringError
+from trialog.judge.scoring import Evidence, Verdict
+from trialog.proto import events as ev
+from trialog.proto import identity
+from trialog.proto.ids import parse_trial_id
+from trialog.proto.policy import world_of
+from trialog.proto.runspec import RunSpec
+from trialog.spine.blobs import BlobStore
+from trialog.spine.consumer import AttemptFailedError, Held
+
+
+class Handlers:
+    """The handler of the judge's queue."""
+
+    def __init__(self, calls: Calls, blobs: BlobStore) -> None:
+        self._calls = calls
+        self._blobs = blobs
+
+    async def on_trial_verified(self, held: Held) -> None:
+        """Judge a verified trial under its run's rubric."""
+        limit_s = held.run.spec.timeouts.judge_s
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._judge(held)
+        except TimeoutError as error:
+            raise AttemptFailedError("timeout", f"judging took more than {limit_s:g} s") from error
+        except JudgeRefusedError as error:
+            raise AttemptFailedError("task", str(error)) from error
+        except ScoringError as error:
+            raise AttemptFailedError("infrastructure", str(error)) from error
+
+    async def _judge(self, held: Held) -> None:
+        fact = held.origin
+        assert isinstance(fact, ev.TrialVerified)
+        spec = held.run.spec
+        rubric = spec.resolved_rubric
+        evidence = await self._evidence(fact, needed=rubric.scoring != "check")
+        verdicts: dict[str, Verdict] = {}
+        keys: list[str] = []
+        for call in scoring.calls(rubric, evidence, spec.seed):
+            key, reply = await self._calls.ask(held, fact.trial_id, call)
+            assert reply.score is not None
+            verdicts[call.criterion] = Verdict(reply.score, reply.scores)
+            keys.append(key)
+        if scoring.flakes(fact.trial_id, held.injected, spec.faults.judge_flake_rate, spec.seed):
+            raise AttemptFailedError("injected", "the judge flaked after its call was recorded")
+        judgment = scoring.judgment(rubric, evidence, verdicts)
+        await held.finish(_judged(spec, fact, rubric.digest, keys, judgment))
+
+    async def _evidence(self, fact: ev.TrialVerified, *, needed: bool) -> Evidence:
+        """Return what is judged; deterministic checks need no trajectory."""
+        trajectory: dict[str, Any] = {}
+        if needed:
+            kept = msgspec.json.decode(await self._blobs.get(fact.blob))
+            trajectory = {key: kept[key] for key in ("turns", "answer", "files")}
+        return Evidence(fact.trial_id, trajectory, fact.verified, fact.found_doc, fact.n_turns)
+
+
+def _judged(
+    spec: RunSpec,
+    fact: ev.TrialVerified,
+    rubric_digest: str,
+    call_keys: list[str],
+    judgment: scoring.Judgment,
+) -> ev.Judged:
+    world_id = world_of(parse_trial_id(fact.trial_id).prompt, spec.n_worlds)
+    # The trial is part of it: twins with one trajectory are two trials with two judgments.
+    verification = identity.action_key(
+        "verify", trial=fact.trial_id, of=fact.action_key, verified=fact.verified
+    )
+    key = identity.judge_key(
+        verification=verification, rubric_digest=rubric_digest, calls=call_keys
+    )
+    return ev.Judged(
+        fact.trial_id,
+        fact.step,
+        world_id,
+        key,
+        judgment.digest,
+        judgment.score,
+        judgment.reward,
+        fact.verified,
+        fact.found_doc,
+        fact.n_turns,
+        judgment.scores,
+    )

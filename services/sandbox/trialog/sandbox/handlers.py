@@ -1,0 +1,142 @@
+"""What a sandbox does with its work: build worlds, let agents try, verify what they left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from trialog.proto import events as ev
+from trialog.proto import identity
+from trialog.proto.ids import parse_trial_id
+from trialog.proto.policy import world_of
+from trialog.proto.runspec import RunSpec
+from trialog.sandbox import record
+from trialog.sandbox.agents import noop, policy
+from trialog.sandbox.errors import AgentError, SandboxError, WorldError
+from trialog.sandbox.provider import SandboxProvider, SandboxSpec
+from trialog.sandbox.snapshot import Snapshot
+from trialog.sandbox.verifiers import reference as verifier
+from trialog.sandbox.worlds import reference as worlds
+from trialog.spine.blobs import BlobStore
+from trialog.spine.consumer import AttemptFailedError, Held
+
+_SETUP_S = 60.0
+_VERIFIER = "reference"
+
+
+class Handlers:
+    """Handlers of the sandbox's two queues, over its providers by name."""
+
+    def __init__(self, providers: Mapping[str, SandboxProvider], blobs: BlobStore) -> None:
+        self._providers = providers
+        self._blobs = blobs
+
+    async def on_world_requested(self, held: Held) -> None:
+        """Build a world from its recipe and keep its content under its digest."""
+        fact = held.origin
+        assert isinstance(fact, ev.WorldRequested)
+        built = await asyncio.to_thread(_built, fact.world_id, fact.seed)
+        content = built.tar_bytes()
+        digest, inline = await self._blobs.stage(content)
+        await held.finish(ev.WorldBuilt(fact.world_id, fact.action_key, digest), blobs=inline)
+
+    async def on_trial(self, held: Held) -> None:
+        """Let the agent try, record its trajectory, and verify it; each stage is a fact."""
+        fact = held.origin
+        if isinstance(fact, ev.TrialRequested):
+            meaning, snapshot = await self._generate(held, fact)
+            blob, digest = record.keep(meaning, snapshot)
+            name, inline = await self._blobs.stage(blob)
+            fact = ev.TrajectoryRecorded(
+                fact.trial_id,
+                fact.step,
+                fact.action_key,
+                digest,
+                name,
+                len(meaning["turns"]),
+                held.injected,
+            )
+            await held.finish_and_go_on(fact, inline)
+        else:
+            assert isinstance(fact, ev.TrajectoryRecorded)
+            snapshot = record.final_state(await self._blobs.get(fact.blob))
+        await held.finish(_verify(held.run.spec, fact, snapshot))
+
+    async def _generate(
+        self, held: Held, fact: ev.TrialRequested
+    ) -> tuple[dict[str, Any], Snapshot]:
+        spec = held.run.spec
+        provider = self._providers[spec.provider]
+        limit_s = spec.timeouts.trial_s
+        try:
+            async with asyncio.timeout(limit_s + _SETUP_S):
+                return await self._try(held, fact, provider, limit_s)
+        except (AgentError, SandboxError, WorldError) as error:
+            raise AttemptFailedError(error.failure, str(error)) from error
+        except TimeoutError as error:
+            message = f"the trial and its set-up took more than {limit_s + _SETUP_S:g} s"
+            raise AttemptFailedError("timeout", message) from error
+
+    async def _try(
+        self, held: Held, fact: ev.TrialRequested, provider: SandboxProvider, limit_s: float
+    ) -> tuple[dict[str, Any], Snapshot]:
+        if not await provider.prepared(fact.world_digest):
+            content = await self._blobs.get(fact.world_digest)
+            await provider.prepare(fact.world_digest, content)
+        # The fence makes the name new for each claim: a late life of an old one is not met.
+        name = f"{held.run.run_id}.{fact.trial_id}.{held.fence}"
+        sandbox = await provider.create(name, SandboxSpec(fact.world_digest))
+        try:
+            if held.run.spec.agent == "noop":
+                return noop.trajectory(fact.trial_id), await sandbox.snapshot()
+            trial = await self._policy_trial(held, fact, limit_s)
+            trajectory, snapshot = await policy.run(sandbox, trial)
+            return trajectory.to_json(), snapshot
+        finally:
+            await sandbox.destroy()
+
+    async def _policy_trial(
+        self, held: Held, fact: ev.TrialRequested, limit_s: float
+    ) -> policy.PolicyTrial:
+        spec = held.run.spec
+        weights = json.loads(await self._blobs.get(fact.weights_digest))
+        faults = spec.faults
+        return policy.PolicyTrial(
+            fact.trial_id,
+            held.injected,
+            weights["doc_prior"][fact.world_id],
+            max_turns=spec.max_turns,
+            tool_latency_s=spec.tool_latency_s,
+            run_seed=spec.seed,
+            timeout_s=limit_s,
+            flaky_trial_rate=faults.flaky_trial_rate,
+            straggler_s=faults.straggler.get(fact.trial_id, 0.0),
+            # A hang is a transient fault: the attempt after it goes its way.
+            hang=fact.trial_id in faults.hang and held.failures == held.injected,
+            always_fail=fact.trial_id in faults.always_fail,
+        )
+
+
+@lru_cache(maxsize=4096)
+def _built(world_id: str, seed: int | None) -> worlds.ReferenceWorld:
+    return worlds.build(world_id, seed)
+
+
+def _verify(spec: RunSpec, fact: ev.TrajectoryRecorded, snapshot: Snapshot) -> ev.TrialVerified:
+    """Check the final state against the pristine world, never against the agent's copy."""
+    world_id = world_of(parse_trial_id(fact.trial_id).prompt, spec.n_worlds)
+    found = verifier.verify(_built(world_id, spec.seed), snapshot)
+    key = identity.verify_key(trajectory_digest=fact.digest, verifier=_VERIFIER)
+    return ev.TrialVerified(
+        fact.trial_id,
+        fact.step,
+        key,
+        found.verified,
+        found.found_doc,
+        fact.digest,
+        fact.blob,
+        fact.n_turns,
+    )
