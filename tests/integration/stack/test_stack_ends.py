@@ -12,6 +12,7 @@ from pathlib import Path
 import asyncpg
 import psutil
 import pytest
+from integration.stack.observed import handles, parts_of, survivors
 from trialog.cli.stack import Stack, StackOptions
 from trialog.cli.stack.reaper import find
 
@@ -30,7 +31,7 @@ class Held:
         top = psutil.Process(self.process.pid)
         found = {one.pid for one in find(self.root)} | {p.pid for p in top.children(recursive=True)}
         assert set(self.pids.values()) < found  # and at least the watchdog and Postgres' backends
-        return [psutil.Process(pid) for pid in found]
+        return handles(found)
 
 
 @asynccontextmanager
@@ -54,12 +55,6 @@ async def held(**options: object) -> AsyncGenerator[Held]:
         await process.communicate()
 
 
-async def all_gone(processes: list[psutil.Process], timeout_s: float = 20.0) -> list[str]:
-    """Return what lives on (zombies that this machine's init never reaps do not count)."""
-    _, alive = await asyncio.to_thread(psutil.wait_procs, processes, timeout_s)
-    return [str(p) for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-
-
 @pytest.mark.slow
 async def test_killed_stack_leaves_no_process_and_no_folder() -> None:
     async with held(with_ray=True) as stack:
@@ -68,7 +63,7 @@ async def test_killed_stack_leaves_no_process_and_no_folder() -> None:
         assert len(processes) > 15
         stack.process.kill()
         await stack.process.wait()
-        assert await all_gone(processes) == []
+        assert await survivors(processes) == []
         # The watchdog was among them, and it removes the folders before it ends.
         assert not any(folder.exists() for folder in (stack.root, ray_folder))
         assert find(stack.root) == []
@@ -82,7 +77,7 @@ async def test_signal_stops_cleanly(number: signal.Signals) -> None:
         output, errors = await stack.process.communicate()
         assert (json.loads(output), errors) == ({"stopped": number}, b"")
         assert stack.process.returncode == 0
-        assert await all_gone(processes) == []
+        assert await survivors(processes) == []
         assert not stack.root.exists()
 
 
@@ -123,7 +118,7 @@ async def test_start_ends_what_a_killed_watchdog_left(tmp_path: Path) -> None:
             assert not psutil.pid_exists(left[0].pid) or (
                 psutil.Process(left[0].pid).status() == psutil.STATUS_ZOMBIE
             )
-        assert await all_gone(processes) == []
+        assert await survivors(processes) == []
 
 
 async def test_second_start_names_the_first(tmp_path: Path) -> None:
@@ -138,7 +133,7 @@ async def test_second_start_names_the_first(tmp_path: Path) -> None:
         assert f"StackInUse: a stack already runs on {tmp_path} (pid {stack.process.pid})" in (
             errors.decode()
         )
-        assert await all_gone(stack.everything(), timeout_s=0.1) != []
+        assert await survivors(stack.everything(), timeout_s=0.1) != []
 
 
 @pytest.mark.slow
@@ -146,13 +141,13 @@ async def test_no_part_of_ray_outlives_its_head() -> None:
     async with Stack(StackOptions(with_services=False)) as stack:
         await stack.ready()
         for _ in range(3):  # the head's own reaper races with ours
-            parts = [psutil.Process(p.pid) for p in find(stack.layout.root, "ray")]
-            assert len(parts) > 5
+            parts = parts_of(stack.layout.root, "ray")
+            assert parts
             pid = stack.kill("ray")
             assert pid is not None
             await stack.exited("ray", pid)
             await stack.ready()
-            assert await all_gone(parts, timeout_s=0.1) == []
+            assert await survivors(parts, timeout_s=0.1) == []
         assert stack.processes["ray"].restarts == 3
 
 
