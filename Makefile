@@ -25,7 +25,9 @@ help: ## List these targets
 
 setup: .venv/.ready ## Make or update the environment in .venv (the others do it when needed)
 
-.venv/.ready: locks/all.txt locks/uv.txt .ci/setup pyproject.toml $(MEMBERS:%=%/pyproject.toml)
+INIT := $(wildcard services/sandbox/trialog/sandbox/init/*.[ch])
+.venv/.ready: locks/all.txt locks/uv.txt .ci/setup pyproject.toml $(MEMBERS:%=%/pyproject.toml) \
+		$(INIT)
 	@sh .ci/setup $(MEMBERS)
 	@touch $@
 
