@@ -1,0 +1,55 @@
+"""Every SQL statement of the driver's read models, named and described in one place.
+
+They are written by the functions project and forget_views of the spine's migrations.
+"""
+
+from __future__ import annotations
+
+# Upserts of a batch and the move of the cursor, in one transaction under the owner's fence.
+PROJECT = """
+select project($1, $2, $3, $4,
+    $5::text[], $6::bigint[], $7::text[], $8::timestamptz[], $9::text[], $10::text[],
+    $11::text[], $12::text[], $13::integer[], $14::text[], $15::text[])
+"""
+FORGET_VIEWS = "select forget_views($1, $2, $3)"
+
+RUN_DOC = "select doc::text from run_view where run_id = $1"
+RUN_DOCS = "select run_id, doc::text from run_view where run_id = any($1::text[])"
+TRIAL_DOC = "select doc::text from trial_view where run_id = $1 and trial_id = $2"
+TRIAL_DOCS = """
+select v.run_id, v.trial_id, v.doc::text
+from unnest($1::text[], $2::text[]) as u (run_id, trial_id)
+join trial_view v on v.run_id = u.run_id and v.trial_id = u.trial_id
+"""
+
+# A page of runs, newest first, after a (created_at, run_id) that was seen. Labels: all of them.
+RUN_PAGE = """
+select v.run_id, v.state, v.created_at, v.labels::text as labels,
+    d.parent, d.rubric, d.steps_applied, d.n_steps, d.mean_reward
+from (
+    select run_id, state, created_at, labels, doc from run_view
+    where ($1::text is null or state = $1) and labels @> $2::jsonb
+        and ($3::timestamptz is null or (created_at, run_id) < ($3, $4))
+    order by created_at desc, run_id desc limit $5
+) v, json_to_record(v.doc) as d (
+    parent text, rubric text, steps_applied integer, n_steps integer, mean_reward float8)
+order by v.created_at desc, v.run_id desc
+"""
+
+# A page of a run's trials in order of the text of their ids. $5: trials to leave out, because
+# the log says more about them than their documents do yet.
+TRIAL_PAGE = """
+select doc::text from trial_view
+where run_id = $1 and ($2::integer is null or step = $2) and ($3::text is null or state = $3)
+    and trial_id > $4 and trial_id <> all ($5::text[])
+order by trial_id limit $6
+"""
+
+# The events that name a trial, from its request on.
+TRIAL_EVENTS = """
+select partition, position, event_id, run_id, type, schema_version, data::text, recorded_at
+from event
+where run_id = $1 and (data ->> 'trial_id' = $3 or data ->> 'subject' = $3)
+    and position >= (select e.position from event e where e.event_id = $2)
+order by position limit $4
+"""

@@ -1,0 +1,266 @@
+"""Read models: what each event does to the documents of its run and its trial."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from support import facts as f
+from trialog.driver.views import Doc, evolve_run, evolve_trial, trial_of
+from trialog.proto import events as ev
+
+TRIAL = "s0-p0-n0"
+SKIPPED = ev.TrialSkipped("s0-p1-n0", 0, "retries_exhausted", "generate: agent")
+
+
+def run_of(facts: Sequence[ev.Fact]) -> Doc:
+    doc: Doc | None = None
+    for event in f.recorded(f.RUN, facts):
+        doc = evolve_run(doc, event, event.fact())
+    assert doc is not None
+    return doc
+
+
+def trial_from(facts: Sequence[ev.Fact], trial_id: str = TRIAL) -> Doc:
+    doc: Doc | None = None
+    for event in f.recorded(f.RUN, facts):
+        fact = event.fact()
+        if trial_of(fact) == trial_id:
+            doc = evolve_trial(doc, event, fact)
+    assert doc is not None
+    return doc
+
+
+def whole_run() -> list[ev.Fact]:
+    """Two steps: a flake in generation, one in judging, one skipped trial, one lost worker."""
+    flake = ev.TrialAttemptFailed(TRIAL, "generate", 0, "injected", injected=True)
+    lost = ev.TrialAttemptFailed(TRIAL, "generate", 0, "lost", worker="sandbox-1")
+    requested, *rest = f.judged_trial(TRIAL)
+    return [
+        f.run_requested(labels={"team": "a"}),
+        ev.WorldRequested("w0", "world-key"),
+        ev.WorldBuilt("w0", "world-key", "wd"),
+        requested,
+        f.trial_requested("s0-p1-n0"),
+        flake,
+        ev.TrialRetryScheduled(TRIAL, "generate", 0, 1, 1),
+        lost,
+        *rest[:-1],
+        ev.TrialAttemptFailed(TRIAL, "judge", 0, "injected", injected=True),
+        ev.TrialRetryScheduled(TRIAL, "judge", 0, 1, 1),
+        rest[-1],
+        ev.TrialAttemptFailed("s0-p1-n0", "generate", 0, "agent", message="broke"),
+        SKIPPED,
+        f.step_requested(0, n_scored=1, n_skipped=1),
+        f.step_applied(0, n_trials=1, n_skipped=1, mean_reward=2.00049, mean_turns=2.345),
+        ev.FaultInjected("crash_driver", 0),
+        *f.judged_trial("s1-p0-n0", 1),
+        *f.judged_trial("s1-p1-n0", 1),
+        f.step_requested(1),
+        f.step_applied(1),
+        ev.RunCompleted(2, "w2"),
+    ]
+
+
+def test_a_whole_run_shows_all_that_happened() -> None:
+    doc = run_of(whole_run())
+    assert doc["state"] == "completed"
+    assert (doc["run_id"], doc["rubric"], doc["parent"]) == (f.RUN, "v1", None)
+    assert doc["created_at"] == "2026-11-30T12:00:01.000000+00:00"
+    assert doc["labels"] == {"team": "a"}
+    assert doc["position"] == len(whole_run())
+    assert doc["counts"] == {
+        "executed": {
+            "build_world": 1,
+            "generate": 3,
+            "verify": 3,
+            "judge_call": 3,
+            "judge": 3,
+            "train_step": 2,
+        },
+        "recovered": dict.fromkeys(
+            ("build_world", "generate", "verify", "judge_call", "judge", "train_step"), 0
+        ),
+        "retried": {"build_world": 0, "generate": 1, "verify": 0, "judge": 1, "train_step": 0},
+        "lost": {"build_world": 0, "generate": 1, "verify": 0, "judge": 0, "train_step": 0},
+        "skipped": 1,
+    }
+    assert doc["cost"] == {
+        "judge_calls": 3,
+        "prompt_tokens": 300,
+        "completion_tokens": 60,
+        "usd": 0.0009,
+    }
+    assert (doc["steps_applied"], doc["n_steps"], doc["mean_reward"]) == (2, 2, 2.0)
+    assert [fault["kind"] for fault in doc["faults"]] == ["crash_driver"]
+
+
+def test_a_step_shows_its_counts_means_and_recorded_times() -> None:
+    first, second = run_of(whole_run())["steps"]
+    assert first == {
+        "step": 0,
+        "state": "applied",
+        "mean_reward": 2.0,
+        "mean_turns": 2.35,
+        "n_trials": 1,
+        "n_skipped": 1,
+        "n_cancelled": 0,
+        "n_requested": 2,
+        "n_recorded": 1,
+        "n_judged": 1,
+        "weights_version": 1,
+        "weights_digest": "w1",
+        "actor": "trainer-1",
+        "pid": 77,
+        "trained": True,
+        "requested_at": "2026-11-30T12:00:04.000000+00:00",
+        "applied_at": "2026-11-30T12:00:19.000000+00:00",
+    }
+    assert (second["step"], second["n_trials"], second["n_requested"]) == (1, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("until", "state"), [(4, "running"), (17, "running"), (18, "training"), (19, "applied")]
+)
+def test_a_step_goes_from_running_over_training_to_applied(until: int, state: str) -> None:
+    assert run_of(whole_run()[:until])["steps"][0]["state"] == state
+
+
+def test_documents_are_their_folds_whole_state() -> None:
+    """Loaded from JSON after any event, the fold goes on as if it had never stopped (I6)."""
+    facts = whole_run()
+    events = f.recorded(f.RUN, facts)
+    for cut in range(1, len(facts)):
+        doc: Any = json.loads(json.dumps(run_of(facts[:cut])))
+        for event in events[cut:]:
+            doc = evolve_run(doc, event, event.fact())
+        assert doc == run_of(facts)
+
+
+def test_events_seen_before_pass_by() -> None:
+    run, trial = run_of(whole_run()), trial_from(whole_run())
+    for event in f.recorded(f.RUN, whole_run()):
+        fact = event.fact()
+        run = evolve_run(run, event, fact)
+        if trial_of(fact) == TRIAL:
+            trial = evolve_trial(trial, event, fact)
+    assert run == run_of(whole_run())
+    assert trial == trial_from(whole_run())
+
+
+def test_a_trial_counts_attempts_by_stage_and_losses_apart() -> None:
+    doc = trial_from(whole_run())
+    assert (doc["state"], doc["attempts"]) == ("judged", 3)
+    assert doc["attempts_by_stage"] == {"generate": 2, "verify": 1, "judge": 2}
+    assert [(x["stage"], x["failure"]) for x in doc["failures"]] == [
+        ("generate", "injected"),
+        ("generate", "lost"),
+        ("judge", "injected"),
+    ]
+    assert (doc["judge_score"], doc["reward"]) == (1.0, 2.0)
+    assert (doc["verified"], doc["found_doc"], doc["n_turns"]) == (True, 3, 2)
+    assert (doc["trajectory"], doc["provenance"]) == ("0" * 64, None)
+
+
+def test_a_trial_that_exhausted_its_retries_was_tried_as_often_as_it_was() -> None:
+    facts = [
+        f.run_requested(),
+        f.trial_requested(TRIAL),
+        ev.TrialAttemptFailed(TRIAL, "generate", 0, "agent", message="x" * 1000),
+        ev.TrialRetryScheduled(TRIAL, "generate", 0, 1, 1),
+        ev.TrialAttemptFailed(TRIAL, "generate", 1, "agent"),
+        ev.TrialSkipped(TRIAL, 0, "retries_exhausted"),
+    ]
+    doc = trial_from(facts)
+    assert (doc["state"], doc["attempts"]) == ("skipped", 2)
+    assert (doc["skip_reason"], doc["reward"]) == ("retries_exhausted", None)
+    assert len(doc["failures"][0]["message"]) == 300
+
+
+def test_failures_are_bounded() -> None:
+    lost = [ev.TrialAttemptFailed(TRIAL, "judge", n, "lost") for n in range(50)]
+    doc = trial_from([f.run_requested(), f.trial_requested(TRIAL), *lost])
+    assert [failure["n"] for failure in doc["failures"]] == list(range(30, 50))
+    assert doc["attempts"] == 1
+
+
+@pytest.mark.parametrize("end", [SKIPPED, ev.TrialCancelled("s0-p1-n0", 0)])
+def test_what_comes_after_a_trials_end_fills_it_and_leaves_its_state(end: ev.Fact) -> None:
+    request = [f.run_requested(), f.trial_requested("s0-p1-n0"), end]
+    ended = trial_from(request, "s0-p1-n0")
+    doc = trial_from([*request, f.trajectory("s0-p1-n0"), f.verified("s0-p1-n0")], "s0-p1-n0")
+    assert doc["state"] == ended["state"] != "requested"
+    assert doc["ended_at"] == ended["ended_at"]
+    assert (doc["n_turns"], doc["verified"]) == (2, True)
+
+
+def test_recovered_actions_are_no_executed_ones_and_cost_nothing() -> None:
+    origin = ev.Provenance("r-ponmlkjihgfedcba", 12)
+    facts = [
+        f.run_requested(),
+        ev.WorldBuilt("w0", "k", "wd", origin),
+        f.trial_requested(TRIAL),
+        f.trajectory(TRIAL, provenance=origin),
+        f.verified(TRIAL, provenance=origin),
+        f.judge_call(TRIAL, provenance=origin),
+        f.judged(TRIAL, provenance=origin),
+        f.step_applied(provenance=origin),
+    ]
+    doc = run_of(facts)
+    assert set(doc["counts"]["executed"].values()) == {0}
+    assert set(doc["counts"]["recovered"].values()) == {1}
+    assert doc["cost"]["judge_calls"] == 0
+    trial = trial_from(facts)
+    assert trial["provenance"] == {"run_id": "r-ponmlkjihgfedcba", "position": 12}
+
+
+def test_an_invalid_reply_is_paid_for_and_an_untrained_step_is_no_training() -> None:
+    call = f.judge_call(TRIAL, valid=False, score=None)
+    untrained = f.step_applied(
+        trained=False, n_trials=0, n_skipped=2, mean_reward=None, mean_turns=None, actor="", pid=0
+    )
+    doc = run_of([f.run_requested(), f.trial_requested(TRIAL), call, untrained])
+    assert doc["counts"]["executed"]["judge_call"] == 1
+    assert doc["cost"]["usd"] == 0.0003
+    assert doc["counts"]["executed"]["train_step"] == 0
+    shown = doc["steps"][0]
+    assert (shown["state"], shown["trained"], shown["mean_reward"]) == ("applied", False, None)
+    assert (shown["actor"], shown["pid"]) == (None, None)
+
+
+def test_dollars_add_up_exactly() -> None:
+    calls = [f.judge_call(TRIAL, ordinal=n, cost_microusd=100_000) for n in range(30)]
+    assert run_of([f.run_requested(), *calls])["cost"]["usd"] == 3.0
+
+
+def test_a_step_counts_what_scores_not_what_was_judged() -> None:
+    """Under min_group a judged trial may be left out of its step."""
+    facts = [f.run_requested(), *f.judged_trial(TRIAL), f.step_requested(0, n_scored=0)]
+    shown = run_of(facts)["steps"][0]
+    assert (shown["n_trials"], shown["n_judged"]) == (0, 1)
+
+
+def test_pauses_are_counted_and_an_end_is_final() -> None:
+    pause, resume = ev.RunPaused(0, "budget"), ev.RunResumed(0)
+    paused = run_of([f.run_requested(), pause])
+    assert (paused["state"], paused["pauses"], paused["pause_reason"]) == ("paused", 1, "budget")
+    resumed = run_of([f.run_requested(), pause, resume])
+    assert (resumed["state"], resumed["pauses"], resumed["pause_reason"]) == ("running", 1, None)
+    cancelled = run_of([f.run_requested(), pause, ev.RunCancelled(), resume, ev.RunPaused(1)])
+    assert (cancelled["state"], cancelled["failure"]) == ("cancelled", None)
+    failed = run_of([f.run_requested(), ev.RunFailed("no scored trial")])
+    assert (failed["state"], failed["failure"]) == ("failed", "no scored trial")
+
+
+def test_events_of_what_was_never_requested_make_no_document() -> None:
+    event, *_ = f.recorded(f.RUN, [f.trajectory(TRIAL)])
+    assert evolve_run(None, event, event.fact()) is None
+    assert evolve_trial(None, event, event.fact()) is None
+
+
+def test_failures_of_worlds_and_steps_are_no_trials() -> None:
+    assert trial_of(ev.TrialAttemptFailed("w0", "build_world", 0, "infrastructure")) is None
+    assert trial_of(ev.TrialRetryScheduled("step-0", "train_step", 0, 1, 1)) is None
+    assert trial_of(ev.TrialAttemptFailed(TRIAL, "judge", 0, "lost")) == TRIAL
