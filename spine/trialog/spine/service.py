@@ -44,6 +44,10 @@ class Context:
     presence: Presence
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def listen(self) -> None:
+        """Let SIGTERM and SIGINT stop the service; again after a library took the signals."""
+        _listen(self.stopping)
+
     @property
     def worker(self) -> str:
         """Name of this process on the log: its service and incarnation."""
@@ -72,8 +76,7 @@ def serve(name: str, settings_type: type[ServiceSettings], body: Body) -> None:
 async def _serve(name: str, settings: ServiceSettings, body: Body) -> None:
     waiting: list[str | None] = ["start"]
     stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    _listen(stopping)
     async with AsyncExitStack() as stack:
         health = HealthServer(settings.http_host, settings.http_port, lambda: waiting[0])
         health.start()
@@ -89,6 +92,12 @@ async def _serve(name: str, settings: ServiceSettings, body: Body) -> None:
         waiting[0] = None
         telemetry.logger().info("ready", health_port=health.port, worker=context.worker)
         await body(context)
+
+
+def _listen(stopping: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
 
 
 async def _connect(

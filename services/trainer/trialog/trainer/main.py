@@ -20,7 +20,7 @@ async def run(context: Context) -> None:
     settings = context.settings
     assert isinstance(settings, TrainerSettings)
     host = RayHost(settings.ray_address)
-    connecting = asyncio.create_task(_connect(host))
+    connecting = asyncio.create_task(_connect(context, host))
     try:
         handlers = Handlers(host, context.blobs, settings.apply_timeout_s)
         await work(context, {"step": handlers.on_step_requested})
@@ -29,10 +29,11 @@ async def run(context: Context) -> None:
         await host.close()
 
 
-async def _connect(host: RayHost) -> None:
+async def _connect(context: Context, host: RayHost) -> None:
     """Connect ahead of the first step, which then need not wait for it."""
     try:
         await host.connect(timeout_s=_CONNECT_S)
+        context.listen()  # Ray's start puts handlers of its own on SIGTERM
         telemetry.logger().info("connected to Ray")
     except HostUnavailableError as error:
         telemetry.logger().warning("Ray is not there yet", error=str(error))

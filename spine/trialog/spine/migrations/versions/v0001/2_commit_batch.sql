@@ -123,7 +123,9 @@ begin
                         || int8send((extract(epoch from at) * 1000000)::bigint) || e_hash[i]);
                     e_chain[i] := link;
                 end if;
-                if e_pos[i] is not null then v_last[e_member[i]] := e_pos[i]; end if;
+                if e_pos[i] is not null and v[e_member[i]] = 'ok' then
+                    v_last[e_member[i]] := e_pos[i];
+                end if;
             end loop;
             if moved > r.position then
                 update head h set position = moved, hash = link where h.partition = r.partition;

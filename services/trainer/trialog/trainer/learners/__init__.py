@@ -1,0 +1,1 @@
+"""Learners, one file each, behind the port of ``trialog.trainer.learner``."""
