@@ -17,6 +17,10 @@ endif
 # Not the interpreter of some other environment, and never a downloaded one.
 unexport VIRTUAL_ENV PYTHONHOME
 export UV_PYTHON_DOWNLOADS := never
+# uv brings its own certificates; a company's are with the system's.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt),)
+export UV_SYSTEM_CERTS ?= 1
+endif
 
 .PHONY: help setup demo up test check format bench locks clean
 
