@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from trialog.cli import exits, output
-from trialog.cli.commands import results, runs, up
+from trialog.cli.commands import demo, results, runs, up
 
 
 def _print_version(wanted: bool) -> None:
@@ -43,6 +43,7 @@ def build_app() -> typer.Typer:
     runs.register(app)
     results.register(app)
     up.register(app)
+    demo.register(app)
     return app
 
 

@@ -152,12 +152,13 @@ def step_of(data: Mapping[str, Any]) -> int | None:
     number = data.get("step")
     if isinstance(number, int):
         return number
-    for key in ("trial_id", "subject"):
-        try:
-            return parse_trial_id(str(data.get(key, ""))).step
-        except InvalidIdError:
-            continue
-    return None
+    subject = str(data.get("trial_id") or data.get("subject") or "")
+    if (of_step := subject.removeprefix("step-")) != subject and of_step.isdecimal():
+        return int(of_step)
+    try:
+        return parse_trial_id(subject).step
+    except InvalidIdError:
+        return None
 
 
 def recorded_at(event: Mapping[str, Any]) -> datetime:

@@ -101,5 +101,6 @@ def test_the_step_of_an_event():
     assert step_of({"step": 3}) == 3
     assert step_of({"trial_id": "s2-p0-n0"}) == 2
     assert step_of({"subject": "s4-p0-n0", "stage": "judge"}) == 4
+    assert step_of({"subject": "step-5", "stage": "train_step"}) == 5
     assert step_of({"subject": "w0", "stage": "build_world"}) is None
     assert step_of({}) is None

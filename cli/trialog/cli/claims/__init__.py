@@ -1,0 +1,62 @@
+"""The demo's claims: each a pure function from facts to a row *claim, expected, measured, ok*.
+
+A claim holds only if it was measured: what is missing fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trialog.cli.claims import crash, results, work
+from trialog.cli.claims.row import Row
+from trialog.cli.facts import Facts
+from trialog.proto.work import GENERATE, JUDGE
+
+__all__ = ["CLAIMS", "Row", "check", "figures"]
+
+CLAIMS: tuple[Callable[[Facts], Row], ...] = (
+    results.completed,
+    results.all_judged,
+    results.golden_turns,
+    results.golden_files,
+    results.golden_rewards,
+    results.golden_means,
+    results.golden_weights,
+    work.judge_called_once,
+    work.no_call_on_retry,
+    work.generate_retries,
+    work.judge_retries,
+    work.one_actor,
+    work.steps_chain,
+    crash.driver_killed,
+    crash.crash_announced,
+    crash.nothing_again,
+    work.worlds_built_once,
+    crash.recovery,
+    work.fork_time,
+    work.work_spread,
+    crash.positions_contiguous,
+    crash.in_time,
+)
+
+
+def check(facts: Facts) -> list[Row]:
+    """Return a row for each claim."""
+    return [claim(facts) for claim in CLAIMS]
+
+
+def figures(facts: Facts) -> dict[str, float | int | None]:
+    """Return the numbers behind the rows."""
+    return {
+        "total_s": round(facts.total_s, 3),
+        "recovery_s": facts.recovery_s(),
+        "fork_ms": work.fork_ms(facts),
+        "run_s": facts.run_s(),
+        "events": len(facts.events),
+        "judge_calls": facts.judge.get("calls"),
+        "generate_retries": len(facts.injected(GENERATE)),
+        "judge_retries": len(facts.injected(JUDGE)),
+        "driver_restarts": sum(
+            n for name, n in facts.restarts.items() if name.startswith("driver")
+        ),
+    }

@@ -1,0 +1,141 @@
+"""The demo: the reference run with every fault on an embedded stack, and what it proves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from trialog.cli import output
+from trialog.cli.facts import CRASH_STEP, Exit, Facts, load_golden
+from trialog.cli.metrics import Sample, parse
+from trialog.cli.progress import RunProgress
+from trialog.cli.stack import Stack, StackEvent, StackOptions
+from trialog.cli.stack.ports import LOOPBACK
+from trialog.cli.stack.services import STANDIN
+from trialog.client import AsyncTrialogClient, Patience
+from trialog.proto.work import GENERATE, JUDGE
+
+if TYPE_CHECKING:
+    from trialog.cli.watch import View
+    from trialog.client.models import Trial
+
+LONGEST_S = 180.0
+_PATIENCE_S = 30.0
+FAULTS: dict[str, Any] = {
+    "flaky_trial_rate": 0.25,
+    "judge_flake_rate": 0.3,
+    "crash_driver_after_step": CRASH_STEP,
+}
+SPEC: dict[str, Any] = {"faults": FAULTS, "labels": {"example": "demo"}}
+
+
+class DemoTimedOut(Exception):
+    """The run did not end in the time that a demo has."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A demo to be run on a stack of these options."""
+
+    options: StackOptions
+    view: View
+    on_event: Callable[[StackEvent], None]
+
+    async def run(self) -> Facts:
+        """Start the stack, run the reference run in it, stop it; return what was found.
+
+        Raises StackError, TrialogError, and DemoTimedOut after ``LONGEST_S`` seconds.
+        """
+        start = time.monotonic()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                async with Stack(self.options, self.on_event) as stack:
+                    await stack.ready()
+                    output.note(f"the stack is up after {time.monotonic() - start:.1f} s")
+                    return await self._run_in(stack, start)
+        except TimeoutError:
+            raise DemoTimedOut(f"the demo did not end within {LONGEST_S:.0f} s") from None
+
+    async def _run_in(self, stack: Stack, start: float) -> Facts:
+        patience = Patience(_PATIENCE_S, self.view.waiting)
+        async with AsyncTrialogClient(
+            stack.api_url, api_key=self.options.api_key or "", patience=patience
+        ) as client:
+            run_id = (await client.create_run(SPEC))["run_id"]
+            progress = RunProgress()
+            with self.view as view:
+                async for event in client.watch(run_id):
+                    progress.apply(event)
+                    view.show(progress, event)
+            total_s = time.monotonic() - start
+            return await self._facts(client, run_id, stack, total_s)
+
+    async def _facts(
+        self, client: AsyncTrialogClient, run_id: str, stack: Stack, total_s: float
+    ) -> Facts:
+        run = await client.get_run(run_id)
+        applied = [step for step in run["steps"] if step["weights_version"] is not None]
+        return Facts(
+            golden=load_golden(),
+            run=run,
+            trials=await _trials(client, run_id),
+            weights={
+                version: await client.get_weights(run_id, version)
+                for version in range(1, len(applied) + 1)
+            },
+            events=tuple([event async for event in client.iter_events(run_id)]),
+            judge=json.loads(await _get(stack, STANDIN, "/v1/calls") or "{}"),
+            exits=tuple(
+                Exit(one.name, one.pid, one.returncode, one.at, one.expected) for one in stack.exits
+            ),
+            restarts={name: state.restarts for name, state in stack.processes.items()},
+            sandboxes=await _sandbox_metrics(stack),
+            standby=self.options.drivers > 1,
+            total_s=total_s,
+        )
+
+
+async def _trials(client: AsyncTrialogClient, run_id: str) -> dict[str, Trial]:
+    found: dict[str, Trial] = {}
+    cursor = None
+    while True:
+        page = await client.list_trials(run_id, cursor=cursor)
+        found |= {trial["trial_id"]: trial for trial in page["trials"]}
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return found
+
+
+async def _sandbox_metrics(stack: Stack) -> dict[str, list[Sample]]:
+    names = [name for name in stack.processes if name.startswith("sandbox-")]
+    return {name: parse(await _get(stack, name, "/metrics")) for name in names}
+
+
+async def _get(stack: Stack, name: str, path: str) -> str:
+    """Return what a process of the stack answers on its own port; nothing when it does not.
+
+    What was not measured fails its claim, and the others are still worth a table.
+    """
+    try:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            answer = await client.get(f"http://{LOOPBACK}:{stack.ports.port(name)}{path}")
+            return answer.raise_for_status().text
+    except httpx.HTTPError as error:
+        output.note(f"{name} does not say {path}: {error}")
+        return ""
+
+
+def story() -> str:
+    """Return what the demo is about to do."""
+    return (
+        "The reference run: 3 steps x 3 prompts x 2 samples, with "
+        f"{FAULTS['flaky_trial_rate']:.0%} flaky trials ({GENERATE}), "
+        f"{FAULTS['judge_flake_rate']:.0%} judgments that fail after the call ({JUDGE}), "
+        f"and the driver killed once step {CRASH_STEP} is applied."
+    )
