@@ -21,9 +21,12 @@ async def main(root: str, sandbox_id: str, orphan_ttl_s: str) -> None:
     sandbox = await provider.create(sandbox_id, SandboxSpec(world.digest()))
     script = "sleep 1000 & echo $(od -An -N8 -tx8 /dev/urandom) | tee kept.txt"
     result = await sandbox.exec("first", ["sh", "-c", script])
-    asyncio.get_running_loop().create_task(sandbox.exec("hang", ["sleep", "1000"]))
+    hang = ["sh", "-c", "touch /tmp/up; sleep 1000"]
+    hanging = asyncio.ensure_future(sandbox.exec("hang", hang))
+    await sandbox.exec("up", ["sh", "-c", "until [ -e /tmp/up ]; do sleep 0.01; done"])
     print(result.stdout.decode().strip(), flush=True)
     await asyncio.to_thread(sys.stdin.read)
+    hanging.cancel()
 
 
 if __name__ == "__main__":
