@@ -102,7 +102,12 @@ class Bus:
 
     async def delivered(self, kind: str, pool: str) -> int:
         """Return the stream sequence up to which the consumer has handed out everything."""
-        info = await self.jetstream.consumer_info(STREAM, f"{kind}-{pool}")
+        try:
+            info = await self.jetstream.consumer_info(STREAM, f"{kind}-{pool}")
+        except js_errors.NotFoundError:
+            # No worker has come yet, or it was deleted: autoscalers want it to exist anyway.
+            await self.ensure_consumer(kind, pool)
+            return 0
         return info.delivered.stream_seq if info.delivered else 0
 
     async def offer(self, messages: Sequence[tuple[str, bytes, str]]) -> list[int]:

@@ -31,7 +31,7 @@ class Follower:
         self.position = await self._log.end(self.partition)
         async with driver_connection(self._log.engine) as connection:
             rows = await connection.fetch(queries.ACTIVE_RUNS, self.partition)
-            postgres_ms = await connection.fetchval(queries.CLOCK_MS)
+            postgres_ms: float = await connection.fetchval(queries.CLOCK_MS)
         self._clock_ahead_ms = postgres_ms - time.time() * 1000
         for row in rows:
             await self._fold_run(row["run_id"])
@@ -68,7 +68,17 @@ class Follower:
         """Return Postgres time: deadlines are counted from recorded times."""
         return time.time() * 1000 + self._clock_ahead_ms
 
-    def forget_finished(self) -> None:
-        """Let go of runs that nothing can follow in."""
-        for run_id in [r for r, s in self.states.items() if s.finished and not s.to_close]:
-            del self.states[run_id]
+    def wants(self, event: Recorded) -> bool:
+        """Whether the work that an event offers is still wanted.
+
+        Judging a trial that was skipped meanwhile would be paid for nothing.
+        """
+        state = self.states.get(event.run_id)
+        if state is None:
+            return False
+        fact = event.fact()
+        match fact:
+            case ev.TrialRequested() | ev.TrialVerified():
+                return state.needs(fact.trial_id)
+            case _:
+                return state.end is None

@@ -29,7 +29,7 @@ async def drive(context: Context) -> None:
 
 
 async def _serve(context: Context, settings: DriverSettings, owner: Owner) -> None:
-    from trialog.driver.api import ApiDependencies, create_app, run_api
+    from trialog.driver.api import ApiDependencies, create_app, run_api  # noqa: PLC0415
 
     key = settings.api_key.get_secret_value() if settings.api_key else None
     app = create_app(

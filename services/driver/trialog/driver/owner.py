@@ -46,7 +46,9 @@ class Owner:
         self._log = context.log
         self.partition = partition
         self.follower = Follower(context.log, partition)
-        self._relay = Relay(context.log, context.bus, partition, context.settings.pool)
+        self._relay = Relay(
+            context.log, context.bus, partition, context.settings.pool, self.follower.wants
+        )
         self._projector = Projector(context.log, partition)
         self._sweeper = Sweeper(
             context.log, context.bus, self._relay, partition, context.settings.pool
@@ -220,17 +222,13 @@ class Owner:
             pause_s = 0.05
             while True:
                 try:
-                    await self._relay.publish(self._wanted(events), fence)
+                    await self._relay.publish(events, fence)
                     break
                 except bus_module.DOWN as error:
                     telemetry.logger().warning("work not offered yet", error=repr(error))
                     await asyncio.sleep(pause_s)
                     pause_s = min(pause_s * 2, 1.0)
                     await self._check_stream(fence)
-
-    def _wanted(self, events: list[Recorded]) -> list[Recorded]:
-        """Leave out the judging of trials that ended meanwhile: it would be paid for nothing."""
-        return events
 
     async def _project_all(
         self, feed: asyncio.Queue[list[Recorded]], start: int, fence: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -34,10 +34,19 @@ _encoder = msgspec.json.Encoder()
 
 class Relay:
     """Publishes in log order. Chained work (TrajectoryRecorded offers verifying) is held by the
-    worker that recorded it, so it is not published; the sweeper offers it when that worker dies."""
+    worker that recorded it, so it is not published; the sweeper offers it when that worker dies.
+    ``wanted`` tells whether an event's work is still of use."""
 
-    def __init__(self, log: PostgresLog, bus: Bus, partition: int, pool: str) -> None:
+    def __init__(
+        self,
+        log: PostgresLog,
+        bus: Bus,
+        partition: int,
+        pool: str,
+        wanted: Callable[[Recorded], bool],
+    ) -> None:
         self._log, self._bus, self._partition, self._pool = log, bus, partition, pool
+        self._wanted = wanted
         self.position = 0
         self.stream: str | None = None
         self._saved_at = 0.0
@@ -58,7 +67,11 @@ class Relay:
 
     async def publish(self, events: Sequence[Recorded], fence: int) -> None:
         """Publish what these events offer and move the cursor. Raises DOWN, FencedError."""
-        messages = [message_of(event, self._pool) for event in events if event.type in _OFFERS]
+        messages = [
+            message_of(event, self._pool)
+            for event in events
+            if event.type in _OFFERS and self._wanted(event)
+        ]
         if messages:
             sequences = await self._bus.offer(messages)
             self._sequence = max(self._sequence, *sequences)

@@ -209,9 +209,10 @@ def _trial_ended(state: RunState, trial_id: str, at_ms: float, judged: ev.Judged
     for stage in list(trial.failures):
         state.failed.pop((trial_id, stage), None)
     straggler = state.spec.group_policy.straggler
-    if straggler and step.thinned_ms is None and not step.unrequested:
-        if step.n_ended >= straggler.after_fraction * len(step.trials):
-            step.thinned_ms = at_ms
+    if straggler is None or step.thinned_ms is not None or step.unrequested:
+        return
+    if step.n_ended >= straggler.after_fraction * len(step.trials):
+        step.thinned_ms = at_ms
 
 
 def _step_applied(state: RunState, fact: ev.StepApplied) -> None:

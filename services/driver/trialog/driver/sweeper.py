@@ -7,7 +7,7 @@ stream is gone, or whose message the consumer has passed for longer than a redel
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from trialog.driver.relay import Relay, message_of
 from trialog.proto.work import KINDS
@@ -53,7 +53,7 @@ class Sweeper:
         return await self._offer([work async for work in self._open() if work.key in wanted])
 
     async def offer_all(self, run_id: str | None = None) -> int:
-        """Offer all unfinished work that no live lease holds: after a resume, or to a new stream."""
+        """Offer all unfinished work without a live lease: after a resume, or to a new stream."""
         works = [
             work
             async for work in self._open()
@@ -81,7 +81,7 @@ class Sweeper:
         self._passed_since = seen
         return await self._offer(late)
 
-    async def _open(self):  # noqa: ANN202
+    async def _open(self) -> AsyncGenerator[OpenWork]:
         after = 0
         while page := await self._log.open_work(self._partition, after, _PAGE):
             for work in page:
