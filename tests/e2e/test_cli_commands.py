@@ -225,34 +225,6 @@ def test_runs_are_listed_and_steered(driver: FakeDriver, env: dict[str, str]):
     assert "The run has ended" in refused.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text", "expected"),
-    [
-        (["run", "-"], "n_step: 1", "n_step: unknown key"),
-        (["run", "-"], "faults: {flaky_trial_rate: 2}", "faults.flaky_trial_rate: should be"),
-        (["run", "-"], "n_steps: [", "line 1, column"),
-        (["run", "none.yaml"], "", "cannot be read"),
-        (["run", "-", "--set", "lr"], RUN_FILE, "expected KEY=VALUE"),
-        (["show", "../x"], "", "is no run id"),
-        (["show", RUN], "", "there is no run"),
-        (["trajectory", RUN], "", "is no trial"),
-        (["trajectory", f"{RUN}/s0-p0-n00"], "", "is no trial"),
-        (["runs", "--label", "x"], "", "is no KEY=VALUE"),
-        (["runs", "--state", "odd"], "", "--state"),
-        (["runs", "--url", "nowhere"], "", "--url: 'nowhere' is no address"),
-        (["nonsense"], "", "No such command"),
-    ],
-)
-def test_bad_input_is_exit_2(
-    env: dict[str, str], arguments: list[str], text: str, expected: str, driver: FakeDriver
-):
-    done = trialog(env | {"COLUMNS": "200"}, *arguments, text=text)
-    assert done.returncode == 2
-    assert expected in done.stderr
-    assert done.stdout == ""
-    assert driver.seen("POST", "/runs") == []
-
-
 def test_what_the_server_refuses_names_the_field(driver: FakeDriver, env: dict[str, str]):
     driver.failures = [422]
     done = trialog(env, "run", "-", text=RUN_FILE)
@@ -284,20 +256,6 @@ def test_a_running_stack_is_found(served: Served, env: dict[str, str]):
     (folder / "up-1.json").write_text(json.dumps(stack))
     del env["TRIALOG_URL"]
     assert trialog(env, "runs", "-o", "json").stdout.strip() == "[]"
-
-
-COMMANDS = [
-    *("run", "runs", "show", "trials", "trajectory", "events", "weights"),
-    *("watch", "cancel", "pause", "resume", "up", "demo"),
-]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example(command: str, env: dict[str, str]):
-    done = trialog(env | {"COLUMNS": "200"}, command, "--help")
-    assert done.returncode == 0
-    assert f"Example: trialog {command}" in done.stdout
-    assert "--output" in done.stdout
 
 
 def test_help_is_quick_and_documents_the_exit_codes(env: dict[str, str]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -188,15 +188,20 @@ def trajectory(
     if output_format is Format.json:
         output.print_json(found)
         return
-    turns = found.get("turns")
-    output.print_fields({key: value for key, value in found.items() if key != "turns"})
-    if isinstance(turns, list) and turns and isinstance(turns[0], dict):
-        columns = list(turns[0])  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        rows: list[Any] = turns
-        output.print_table(
-            ("turn>", *map(str, columns)),
-            ((number, *(row.get(c) for c in columns)) for number, row in enumerate(rows)),
-        )
+    output.print_fields({key: value for key, value in found.items() if _is_flat(value)})
+    turns: list[Mapping[str, Any]] = found.get("turns") or []
+    columns = list(dict.fromkeys(key for turn in turns for key in turn))
+    output.print_table(
+        ("turn>", *columns),
+        ((number, *(turn.get(key) for key in columns)) for number, turn in enumerate(turns)),
+    )
+
+
+def _is_flat(value: Any) -> bool:
+    """Say whether a value fits one line; the rest of a trajectory is for -o json."""
+    if isinstance(value, list):
+        return all(isinstance(one, str | int | float) for one in cast(list[Any], value))
+    return not isinstance(value, dict)
 
 
 def events(
