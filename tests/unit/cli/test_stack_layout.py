@@ -73,6 +73,19 @@ def test_ports_are_remembered_until_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", ports["a"])):
         assert book.port("a") == ports["a"]  # our own process has it meanwhile
         assert not is_free(ports["a"])
+        book.close()
         later = PortBook(tmp_path / "ports.json")
         assert later.port("a") != ports["a"]
         assert later.port("b") == ports["b"]
+
+
+def test_no_two_stacks_choose_the_same_port(tmp_path: Path) -> None:
+    """Neither has bound it yet; the second folder remembers the first one's port."""
+    first = PortBook(tmp_path / "first.json")
+    port = first.port("nats")
+    (tmp_path / "second.json").write_text((tmp_path / "first.json").read_text())
+    second = PortBook(tmp_path / "second.json")
+    assert second.port("nats") != port
+    first.close()
+    second.close()
+    assert PortBook(tmp_path / "first.json").port("nats") == port

@@ -1,8 +1,10 @@
 """Free loopback ports, remembered by name so that a restart finds the same ones."""
 
 import json
+import os
 import random
 import socket
+import sys
 from pathlib import Path
 
 from trialog.cli.stack.errors import MachineUnfit
@@ -27,13 +29,31 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
     return True
 
 
+def _claim(port: int) -> int | None:
+    """Claim a port among the stacks of this machine; return what holds the claim, or None.
+
+    Between the choice of a port and its use lie seconds, in which another stack that starts would
+    choose it as well. The claim is an abstract socket's name: it spans users, leaves no file, and
+    ends with its holder. Elsewhere than on Linux every claim succeeds.
+    """
+    if sys.platform != "linux":
+        return -1
+    holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        holder.bind(f"\0trialog-port-{port}")
+    except OSError:
+        holder.close()
+        return None
+    return holder.detach()
+
+
 class PortBook:
-    """The ports of one data folder: name -> port, kept in a JSON file."""
+    """The ports of one data folder: name -> port, kept in a JSON file and claimed until `close`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._ports: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
-        self._settled: set[str] = set()
+        self._claims: dict[int, int] = {}
 
     def port(self, name: str) -> int:
         """Return the port of `name`: the one of last time where it is free, else a new one.
@@ -42,15 +62,33 @@ class PortBook:
         is free.
         """
         known = self._ports.get(name)
-        if known is not None and (name in self._settled or is_free(known)):
-            self._settled.add(name)
+        if known is not None and (known in self._claims or self._take(known)):
             return known
         taken = set(self._ports.values())
         for _ in range(_TRIES):
             candidate = random.randint(_LOWEST, _HIGHEST)  # noqa: S311 - no secret
-            if candidate not in taken and is_free(candidate):
+            if candidate not in taken and self._take(candidate):
                 self._ports[name] = candidate
-                self._settled.add(name)
                 self._path.write_text(json.dumps(self._ports, indent=1, sort_keys=True))
                 return candidate
         raise MachineUnfit(f"no free port between {_LOWEST} and {_HIGHEST} on {LOOPBACK}")
+
+    def _take(self, port: int) -> bool:
+        claim = _claim(port)
+        if claim is None:
+            return False
+        if not is_free(port):
+            _release(claim)
+            return False
+        self._claims[port] = claim
+        return True
+
+    def close(self) -> None:
+        """Give up the claims."""
+        while self._claims:
+            _release(self._claims.popitem()[1])
+
+
+def _release(claim: int) -> None:
+    if claim >= 0:
+        os.close(claim)

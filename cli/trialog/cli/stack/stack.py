@@ -148,6 +148,8 @@ class Stack:
             watchdog, self._watchdog = self._watchdog, None
             if watchdog is not None:
                 await watchdog.finish()
+            if self._ports is not None:
+                self._ports.close()
 
     @property
     def layout(self) -> Layout:
