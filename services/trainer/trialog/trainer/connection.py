@@ -42,13 +42,16 @@ class Session:
 class RayConnection:
     """At most one session with the cluster at ``address`` (host:port), as Ray allows one a process.
 
-    Ray reads RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH from the environment. Belongs to one event loop.
+    Ray reads RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH from the environment. ``on_connect`` is called
+    after every connecting, which puts signal handlers of Ray's own over ours. Belongs to one event
+    loop.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, on_connect: Callable[[], None] | None = None) -> None:
         host, _, port = address.rpartition(":")
         self._address = address
         self._host, self._port = host.strip("[]"), int(port)
+        self._on_connect = on_connect
         self._lock = asyncio.Lock()
         self._session: Session | None = None
         self._busy: asyncio.Future[Any] | None = None
@@ -65,6 +68,8 @@ class RayConnection:
             async with asyncio.timeout_at(deadline_s), self._lock:
                 if self._session is None:
                     await self._connect()
+                    if self._on_connect is not None:
+                        self._on_connect()
                     self._session = Session()
                     self._watch = asyncio.create_task(self._probe_while(self._session))
                 return self._session

@@ -62,8 +62,14 @@ class RayHost:
     """A detached, named actor for each run. A dead actor is made anew and restored from the
     checkpoint; a cluster that is gone is waited for, up to the call's limit."""
 
-    def __init__(self, address: str, *, idle_s: float = IDLE_S) -> None:
-        self._connection = RayConnection(address)
+    def __init__(
+        self,
+        address: str,
+        *,
+        idle_s: float = IDLE_S,
+        on_connect: Callable[[], None] | None = None,
+    ) -> None:
+        self._connection = RayConnection(address, on_connect)
         self._idle_s = idle_s
 
     async def connect(self, *, timeout_s: float) -> None:

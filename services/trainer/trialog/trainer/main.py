@@ -19,8 +19,9 @@ async def run(context: Context) -> None:
     """Apply steps until told to stop; Ray may come later than we do."""
     settings = context.settings
     assert isinstance(settings, TrainerSettings)
-    host = RayHost(settings.ray_address)
-    connecting = asyncio.create_task(_connect(context, host))
+    # Ray puts handlers of its own on SIGTERM whenever it connects.
+    host = RayHost(settings.ray_address, on_connect=context.listen)
+    connecting = asyncio.create_task(_connect(host))
     try:
         handlers = Handlers(host, context.blobs, settings.apply_timeout_s)
         await work(context, {"step": handlers.on_step_requested})
@@ -29,11 +30,10 @@ async def run(context: Context) -> None:
         await host.close()
 
 
-async def _connect(context: Context, host: RayHost) -> None:
+async def _connect(host: RayHost) -> None:
     """Connect ahead of the first step, which then need not wait for it."""
     try:
         await host.connect(timeout_s=_CONNECT_S)
-        context.listen()  # Ray's start puts handlers of its own on SIGTERM
         telemetry.logger().info("connected to Ray")
     except HostUnavailableError as error:
         telemetry.logger().warning("Ray is not there yet", error=str(error))
