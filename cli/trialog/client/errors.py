@@ -63,7 +63,8 @@ class ApiError(TrialogError):
 
     def __init__(self, problem: Problem) -> None:
         text = problem.title or "error"
-        if problem.detail and problem.detail != problem.title:
+        # Where the fields are named, the detail only repeats them.
+        if problem.detail and problem.detail != problem.title and not problem.errors:
             text += f": {problem.detail}"
         super().__init__("\n".join([text, *(f"  {error}" for error in problem.errors)]))
         self.problem = problem

@@ -52,6 +52,7 @@ TRIAL_KEYS = (
     "reward",
     "provenance",
 )
+COUNTS_KEYS = ("executed", "recovered", "retried", "skipped")
 WEIGHTS_KEYS = ("version", "digest", "doc_prior")
 
 
@@ -85,7 +86,8 @@ def show(
         output.print_json(found)
     else:
         steps = [_only(STEP_KEYS, step) for step in found["steps"]]
-        output.print_json(_only(RUN_KEYS, found) | {"steps": steps})
+        counts = _only(COUNTS_KEYS, found["counts"])
+        output.print_json(_only(RUN_KEYS, found) | {"steps": steps, "counts": counts})
 
 
 def _print_run(run: Run) -> None:
