@@ -14,7 +14,15 @@ from trialog.proto import runspec
 from trialog.proto.ids import TrialName
 from trialog.proto.policy import world_of
 from trialog.proto.runspec import RunSpec
-from trialog.proto.work import BUILD_WORLD, JUDGE, TRAIN_STEP, WorkName, step_subject
+from trialog.proto.work import (
+    BUILD_WORLD,
+    GENERATE,
+    JUDGE,
+    TRAIN_STEP,
+    VERIFY,
+    WorkName,
+    step_subject,
+)
 
 CRASH = "crash_driver"
 
@@ -206,7 +214,7 @@ def _trial_ended(state: RunState, trial_id: str, at_ms: float, judged: ev.Judged
     if judged is None:
         step.n_skipped += 1
         state.skips += 1
-    for stage in list(trial.failures):
+    for stage in (GENERATE, VERIFY, JUDGE):
         state.failed.pop((trial_id, stage), None)
     straggler = state.spec.group_policy.straggler
     if straggler is None or step.thinned_ms is not None or step.unrequested:
