@@ -89,3 +89,12 @@ def test_no_two_stacks_choose_the_same_port(tmp_path: Path) -> None:
     first.close()
     second.close()
     assert PortBook(tmp_path / "first.json").port("nats") == port
+
+
+def test_long_logs_are_put_aside(tmp_path: Path) -> None:
+    layout = stack_layout.open_layout(tmp_path)
+    for name, size in (("long", 17 << 20), ("short", 5)):
+        with (layout.logs / f"{name}.log").open("wb") as file:
+            file.truncate(size)
+    stack_layout.rotate_logs(layout)
+    assert {path.name for path in layout.logs.iterdir()} == {"long.log.1", "short.log"}

@@ -23,6 +23,7 @@ from trialog.cli.stack.errors import MachineUnfit, StackInUse
 from trialog.cli.stack.reaper import is_alive
 
 _CLEANUP_WAIT_S = 30.0
+_LOG_BYTES = 16 * 1024 * 1024
 # Ray adds about 65 bytes ("/session_<date>_<time>_<pid>/sockets/plasma_store"); AF_UNIX allows 107.
 RAY_FOLDER_BYTES = 40
 
@@ -132,6 +133,13 @@ def take_lock(layout: Layout) -> int:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor
+
+
+def rotate_logs(layout: Layout) -> None:
+    """Put long logs of earlier starts aside; one generation is kept."""
+    for log in layout.logs.glob("*.log"):
+        if log.stat().st_size > _LOG_BYTES:
+            log.replace(log.with_suffix(".log.1"))
 
 
 def load_credentials(layout: Layout) -> Credentials:

@@ -40,7 +40,8 @@ def spec(
 
     async def is_ready(pid: int) -> bool:
         del pid
-        return await http_ok(http_port, "/readyz")
+        serves = kind != "driver" or await port_open(api_port(options, ports))
+        return serves and await http_ok(http_port, "/readyz")
 
     return ProcessSpec(
         name=name,

@@ -16,6 +16,7 @@ from trialog.cli.stack.layout import (
     fresh_ray_folder,
     load_credentials,
     open_layout,
+    rotate_logs,
     take_lock,
 )
 from trialog.cli.stack.migration import migrate
@@ -101,6 +102,7 @@ class Stack:
             watchdog.remove(layout.root)
         check_space(layout.root)
         await asyncio.to_thread(reaper.end_all, layout.root, spare=[watchdog.pid])
+        rotate_logs(layout)
         self._credentials = load_credentials(layout)
         self._ports = PortBook(layout.ports)
         await _together(self._start_postgres(), self._start_nats())
