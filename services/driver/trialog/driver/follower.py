@@ -27,7 +27,8 @@ class Follower:
         self._clock_ahead_ms = 0.0
 
     async def begin(self) -> None:
-        """Fold the runs that are not over; ended ones are not even read."""
+        """Fold the runs that are not over, from nothing; ended ones are not even read."""
+        self.states.clear()
         self.position = await self._log.end(self.partition)
         async with driver_connection(self._log.engine) as connection:
             rows = await connection.fetch(queries.ACTIVE_RUNS, self.partition)

@@ -8,6 +8,7 @@ was replaced without noticing writes nothing (docs/invariants.md, I8).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -62,24 +63,33 @@ class Owner:
         """Follow, and lead whenever nobody else does, until cancelled."""
         log = telemetry.logger().bind(partition=self.partition)
         await self._context.bus.on_hint(self.partition, self._wake.set)
-        await self.follower.begin()
         while True:
-            fence = await self._become_owner()
-            log.info("leading", fence=fence, runs=len(self.follower.states))
-            self.leading = True
             try:
-                await self._lead(fence)
+                await self.follower.begin()
+                await self._stand_by_and_lead(log)
             except* FencedError:
-                log.warning("replaced by another driver: standing by", fence=fence)
-            finally:
-                self.leading = False
-                await self._leave(fence)
+                log.warning("replaced by another driver: standing by")
+            except* database.DOWN as errors:
+                log.warning("waiting for Postgres", error=repr(errors.exceptions[0]))
+                await asyncio.sleep(_STANDBY_S)
+
+    async def _stand_by_and_lead(self, log: telemetry.Log) -> None:
+        fence = await self._become_owner()
+        log.info("leading", fence=fence, runs=len(self.follower.states))
+        self.leading = True
+        try:
+            await self._lead(fence)
+        finally:
+            self.leading = False
+            await asyncio.shield(self._leave(fence))
 
     async def _leave(self, fence: int) -> None:
-        async with driver_connection(self._log.engine) as connection:
-            await connection.execute(
-                queries.LEAVE_PARTITION, self.partition, self._log.incarnation, fence
-            )
+        """Let a standby in at once; when Postgres is away, the lease's end does."""
+        with contextlib.suppress(*database.DOWN):
+            async with driver_connection(self._log.engine) as connection:
+                await connection.execute(
+                    queries.LEAVE_PARTITION, self.partition, self._log.incarnation, fence
+                )
 
     async def _become_owner(self) -> int:
         """Follow the log until the partition is free, and take it."""
@@ -87,7 +97,9 @@ class Owner:
             while await self.follower.catch_up():
                 pass
             async with driver_connection(self._log.engine) as connection:
-                owner, _, lapsed = await connection.fetchrow(queries.OWNER, self.partition)
+                head = await connection.fetchrow(queries.OWNER, self.partition)
+                assert head is not None, f"partition {self.partition} does not exist"
+                owner, _, lapsed = head
                 gone = [row[0] for row in await connection.fetch(queries.GONE)]
                 if lapsed or owner in gone:
                     fence = await connection.fetchval(

@@ -25,7 +25,7 @@ from trialog.spine.consumer import AttemptFailedError, Held
 from trialog.spine.log import Append, Claim, EventLog, Fail, Finish, NewWork, Verdict
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-_WAIT_S = 0.05
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.5
 _MAX_INVALID = 3
 
 
@@ -46,6 +46,7 @@ class Calls:
         key = identity.call_key(model=model, request=call.request)
         work_key = call_work_key(held.run.root, key)
         expect, pause_s, unreachable = 0, _FIRST_PAUSE_S, 0
+        wait_s = _FIRST_WAIT_S
         while True:
             verdict = await self._claim(held, trial_id, call, key, work_key, expect)
             match verdict.answer:
@@ -72,7 +73,8 @@ class Calls:
                     expect = verdict.fence
                 case _:
                     # Held by another delivery or another run of the tree, or the run is paused.
-                    await asyncio.sleep(_WAIT_S)
+                    await asyncio.sleep(wait_s)
+                    wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
     async def _claim(
         self, held: Held, trial_id: str, call: Call, key: str, work_key: str, expect: int
