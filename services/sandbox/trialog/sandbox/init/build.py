@@ -21,7 +21,7 @@ from pathlib import Path
 from trialog.sandbox.errors import ProviderUnavailableError
 
 _SOURCE = Path(__file__).parent
-_FLAGS = ("-O2", "-static", "-std=gnu11", "-Wall")
+_FLAGS = ("-O2", "-s", "-static", "-std=gnu11", "-Wall")
 _COMPILE_TIMEOUT_S = 300.0
 _USAGE_EXIT_CODE = 125
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from trialog.sandbox.errors import WorldError
 MAX_ENTRIES = 1_000_000
 MAX_PATH_CHARS = 2_000
 MAX_DEPTH = 64
+MAX_NAME_BYTES = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ def _relative(name: str) -> str:
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\0" in name:
         raise WorldError(f"{name!r} leads out of the world")
-    if len(name) > MAX_PATH_CHARS or len(parts) > MAX_DEPTH:
+    longest = max((len(os.fsencode(part)) for part in parts), default=0)
+    if len(name) > MAX_PATH_CHARS or len(parts) > MAX_DEPTH or longest > MAX_NAME_BYTES:
         raise WorldError(f"{name[:80]!r}... is too long or too deep")
     return "/".join(parts)
 
