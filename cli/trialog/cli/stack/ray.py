@@ -85,6 +85,7 @@ def spec(layout: Layout, ports: PortBook, options: StackOptions, folder: Path) -
             ),
             *("--node-ip-address", LOOPBACK, "--temp-dir", str(folder)),
             *("--include-dashboard", "false", "--include-log-monitor", "false"),
+            "--no-monitor",  # of an autoscaler: one node never scales
             *("--num-cpus", str(options.ray_cpus), "--num-gpus", "0"),
             *("--object-store-memory", str(options.ray_object_store_bytes)),
             *(f"--{flag}={port}" for flag, port in chosen.items()),
@@ -93,7 +94,6 @@ def spec(layout: Layout, ports: PortBook, options: StackOptions, folder: Path) -
             **base_env(),
             **client_env(layout, ports),
             **_SETTINGS,
-            "AUTOSCALER_METRIC_PORT": str(ports.port("ray-autoscaler-metrics")),
             **options.extra_env,
         },
         probe=is_ready,
