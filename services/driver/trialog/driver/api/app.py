@@ -1,0 +1,78 @@
+"""The FastAPI application, put together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from trialog.driver.api import events, operations, runs, trials, weights
+from trialog.driver.api.dependencies import ApiDependencies
+from trialog.driver.api.following import Following
+from trialog.driver.api.problems import add_handlers
+from trialog.driver.api.reader import Reader
+from trialog.driver.api.schemas import Problem
+from trialog.driver.api.security import Guard
+from trialog.proto.runspec import RunSpec
+
+VERSION = "1"
+_DESCRIPTION = """Start runs, watch them, steer them, and read what is on their log.
+
+Errors are problems (RFC 9457). Lists come in pages: ask on with `next_cursor`. Times are those that
+the log recorded, in UTC. Where the server was started with an API key, every route but /livez and
+/readyz asks for it."""
+_TAGS = [
+    {"name": "runs", "description": "Ask for runs and steer them."},
+    {"name": "trials", "description": "What agents tried, and how it was judged."},
+    {"name": "weights", "description": "What was learnt."},
+    {"name": "events", "description": "The log of a run, as it was recorded."},
+    {"name": "operations", "description": "The system itself."},
+]
+_REF = "#/components/schemas/{model}"
+
+
+def create_app(deps: ApiDependencies) -> FastAPI:
+    """Return the API. It uses what it is given and starts nothing of its own."""
+    app = FastAPI(
+        title="Trialog",
+        version=VERSION,
+        description=_DESCRIPTION,
+        openapi_tags=_TAGS,
+        docs_url=None,  # their pages load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.dependencies = deps
+    app.state.reader = Reader(deps.log, deps.engine)
+    app.state.following = Following(deps.bus)
+    for module in (runs, trials, weights, events, operations):
+        app.include_router(module.routes)
+    add_handlers(app)
+    app.add_middleware(Guard, api_key=deps.api_key, max_body_bytes=deps.max_body_bytes)
+    app.openapi = lambda: _described(app, deps.api_key is not None)
+    return app
+
+
+def _described(app: FastAPI, with_key: bool) -> dict[str, Any]:
+    """Return the OpenAPI description, with what FastAPI cannot know: the body of POST /runs, which
+    is read by hand, problems, and the key."""
+    if app.openapi_schema is None:
+        schema = get_openapi(
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            routes=app.routes,
+            tags=app.openapi_tags,
+        )
+        components = schema.setdefault("components", {})
+        for model in (RunSpec, Problem):
+            described = model.model_json_schema(ref_template=_REF)
+            components["schemas"] |= described.pop("$defs", {})
+            components["schemas"][model.__name__] = described
+        components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        schema["security"] = [{"key": []}] if with_key else [{}, {"key": []}]
+        for path in ("/livez", "/readyz"):
+            schema["paths"][path]["get"]["security"] = []
+        app.openapi_schema = schema
+    return app.openapi_schema

@@ -1,0 +1,281 @@
+"""Shapes of the API's answers, for its OpenAPI description and its tests.
+
+Answers are written from the read models' documents as they are: nothing is validated on the way
+out, and tests hold the documents to these models.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from trialog.proto.policy import N_DOCS
+
+RunState = Literal["running", "paused", "completed", "failed", "cancelled"]
+TrialState = Literal["requested", "recorded", "verified", "judged", "skipped", "cancelled"]
+StepState = Literal["running", "training", "applied"]
+
+RUN_ID = "r-abcdefghijklmnop"
+TRIAL_ID = "s0-p1-n0"
+_AT = "2026-11-30T12:00:00.000000+00:00"
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class FieldProblem(_Shape):
+    """One thing that is wrong in a request."""
+
+    field: str = Field(description="A dotted path, a parameter or a header; empty: the whole.")
+    message: str
+
+
+class Problem(_Shape):
+    """An error (RFC 9457). ``type`` is stable; ``title`` and ``detail`` are for people."""
+
+    type: str = Field(examples=["urn:trialog:problem:no-such-run"])
+    title: str = Field(examples=["No such run"])
+    status: int = Field(examples=[404])
+    detail: str = Field(examples=[f"there is no run {RUN_ID}"])
+    instance: str = Field(examples=[f"/runs/{RUN_ID}"])
+    errors: list[FieldProblem] = []
+
+
+class ActionCounts(_Shape):
+    """Actions by kind."""
+
+    build_world: int
+    generate: int
+    verify: int
+    judge_call: int
+    judge: int
+    train_step: int
+
+
+class StageCounts(_Shape):
+    """Events by stage."""
+
+    build_world: int
+    generate: int
+    verify: int
+    judge: int
+    train_step: int
+
+
+class Counts(_Shape):
+    """What a run did. Recovered actions were recorded by an ancestor and cost nothing."""
+
+    executed: ActionCounts
+    recovered: ActionCounts
+    retried: StageCounts
+    lost: StageCounts = Field(description="Attempts whose worker vanished.")
+    skipped: int
+
+
+class Cost(_Shape):
+    """What executed judge calls took, valid or not."""
+
+    judge_calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float
+
+
+class Fault(_Shape):
+    """A fault that the run asked for and that struck."""
+
+    kind: str
+    step: int
+    recorded_at: datetime
+
+
+class Step(_Shape):
+    """One optimizer step. Means, weights and actor are null until it is applied."""
+
+    step: int
+    state: StepState
+    mean_reward: float | None
+    mean_turns: float | None
+    n_trials: int = Field(description="Trials that are scored.")
+    n_skipped: int
+    n_cancelled: int
+    n_requested: int
+    n_recorded: int
+    n_judged: int
+    weights_version: int | None
+    weights_digest: str | None
+    actor: str | None
+    pid: int | None
+    trained: bool | None = Field(description="False: nothing was scored, the weights stayed.")
+    requested_at: datetime
+    applied_at: datetime | None
+
+
+class Run(_Shape):
+    """A run in full. ``spec`` is the recorded RunSpec, defaults included, the rubric whole."""
+
+    run_id: str = Field(examples=[RUN_ID])
+    state: RunState
+    parent: str | None
+    rubric: str = Field(examples=["v1"])
+    created_at: datetime = Field(examples=[_AT])
+    ended_at: datetime | None
+    labels: dict[str, str]
+    spec: dict[str, Any]
+    position: int = Field(description="Position of the run's last event on the log.")
+    failure: str | None
+    n_steps: int
+    steps_applied: int
+    mean_reward: float | None = Field(description="Of the last applied step.")
+    steps: list[Step]
+    counts: Counts
+    cost: Cost
+    faults: list[Fault]
+    pauses: int
+    pause_reason: str | None
+
+
+class RunSummary(_Shape):
+    """A run's line in the list."""
+
+    run_id: str = Field(examples=[RUN_ID])
+    state: RunState
+    parent: str | None
+    rubric: str
+    created_at: datetime
+    labels: dict[str, str]
+    steps_applied: int
+    n_steps: int
+    mean_reward: float | None
+
+
+class RunPage(_Shape):
+    """Runs, newest first; ``next_cursor`` is null on the last page."""
+
+    runs: list[RunSummary]
+    next_cursor: str | None
+
+
+class Steps(_Shape):
+    """A run's steps so far."""
+
+    steps: list[Step]
+
+
+class Provenance(_Shape):
+    """Where a recovered fact was first recorded."""
+
+    run_id: str
+    position: int
+
+
+class Failure(_Shape):
+    """An attempt that failed; ``n`` counts from 0 within its budget."""
+
+    stage: str
+    failure: Literal["infrastructure", "agent", "task", "timeout", "injected", "lost"]
+    message: str
+    n: int
+
+
+class Trial(_Shape):
+    """One trial. What has not happened yet, or never will, is null: no verdict is no score."""
+
+    run_id: str = Field(examples=[RUN_ID])
+    trial_id: str = Field(examples=[TRIAL_ID])
+    step: int
+    world_id: str
+    state: TrialState
+    position: int
+    weights_version: int
+    requested_at: datetime
+    ended_at: datetime | None
+    attempts: int = Field(description="1 and every retry; lost workers are not counted.")
+    attempts_by_stage: dict[str, int]
+    attempt: int | None = Field(description="The attempt whose trajectory was kept, from 0.")
+    n_turns: int | None
+    turns: list[dict[str, Any]] | None = Field(examples=[[{"doc": 3, "found": True}]])
+    answer: str | None
+    files_written: list[str] | None
+    found_doc: int | None
+    verified: bool | None
+    judge_score: float | None
+    scores: dict[str, float]
+    reward: float | None
+    provenance: Provenance | None
+    trajectory: str | None = Field(description="Digest of the trajectory's bytes.")
+    skip_reason: str | None
+    skip_message: str | None
+    failures: list[Failure] = Field(description="The last 20.")
+
+
+class TrialPage(_Shape):
+    """Trials in order of the text of their ids; ``next_cursor`` is null on the last page."""
+
+    trials: list[Trial]
+    next_cursor: str | None
+
+
+class Event(_Shape):
+    """One event of the log."""
+
+    position: int
+    event_id: str
+    run_id: str
+    type: str = Field(examples=["TrialRequested"])
+    schema_version: int
+    data: dict[str, Any]
+    recorded_at: datetime
+
+
+class EventPage(_Shape):
+    """Events in order of position; ``next`` is what to ask after."""
+
+    events: list[Event]
+    next: int
+
+
+class TrialDetail(Trial):
+    """A trial with the events that name it."""
+
+    events: list[Event]
+
+
+class Weights(_Shape):
+    """One version of the weights: for every world a number a document, unrounded."""
+
+    version: int
+    digest: str
+    doc_prior: dict[str, list[float]] = Field(examples=[{"w0": [1.0] * N_DOCS}])
+
+
+class Verification(_Shape):
+    """``broken_at`` is the first position whose hash does not follow from the one before."""
+
+    broken_at: int | None
+    checked_until: int
+
+
+class Process(_Shape):
+    """A process that holds its presence lock."""
+
+    worker: str = Field(examples=["driver-2f1c0a"])
+    service: str
+    host: str
+    pid: int
+    registered_at: datetime
+
+
+class Processes(_Shape):
+    """Processes that are present, oldest first."""
+
+    processes: list[Process]
+
+
+class Health(_Shape):
+    """The process answers."""
+
+    status: Literal["ok", "ready"]

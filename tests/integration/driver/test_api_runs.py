@@ -1,0 +1,296 @@
+"""Runs over HTTP, against the log in Postgres. No driver leads: answers come from the log."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx
+import pytest
+from support import facts as f
+from support.api import serve_api
+from trialog.driver.api import schemas
+from trialog.driver.projector import Projector
+from trialog.proto import events as ev
+from trialog.proto.canonical import bytes_digest
+from trialog.proto.policy import initial_weights
+from trialog.spine.blobs import PostgresBlobs
+from trialog.spine.bus import Bus
+from trialog.spine.database import driver_connection
+from trialog.spine.log import Append, new_event
+from trialog.spine.postgres import queries
+from trialog.spine.postgres.log import PostgresLog
+
+
+@pytest.fixture
+async def api(
+    log: PostgresLog, blobs: PostgresBlobs, bus: Bus
+) -> AsyncGenerator[httpx.AsyncClient]:
+    async with serve_api(log, blobs, bus) as served:
+        yield served.client
+
+
+def key() -> dict[str, str]:
+    return {"Idempotency-Key": os.urandom(8).hex()}
+
+
+async def created(api: httpx.AsyncClient, **settings: Any) -> Any:
+    answer = await api.post("/runs", json=settings)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+async def append(log: PostgresLog, run_id: str, *facts: ev.Fact) -> None:
+    (await log.commit(Append([new_event(run_id, fact) for fact in facts]))).check()
+
+
+async def project_all(log: PostgresLog) -> None:
+    """Do once what a leading driver does all the time."""
+    async with driver_connection(log.engine) as connection:
+        owner = await connection.fetchrow(queries.OWNER, 0)
+        assert owner is not None
+        fence = await connection.fetchval(
+            queries.OWN_PARTITION, 0, log.incarnation, 60_000, owner[0]
+        )
+    assert isinstance(fence, int)
+    projector = Projector(log, 0)
+    while events := await log.read(0, await projector.cursor(), 1000):
+        await projector.apply(events, fence)
+
+
+async def test_a_run_is_recorded_and_its_weights_stand_before_it(
+    api: httpx.AsyncClient, log: PostgresLog, blobs: PostgresBlobs
+) -> None:
+    answer = await api.post("/runs", json={"n_steps": 1, "labels": {"team": "a"}})
+    run = answer.json()
+    assert answer.status_code == 201
+    assert answer.headers["location"] == f"/runs/{run['run_id']}"
+    schemas.Run.model_validate(run)
+    assert (run["state"], run["labels"], run["rubric"]) == ("running", {"team": "a"}, "v1")
+    assert run["spec"]["prompts_per_step"] == 3
+    (event,) = await log.read_run(run["run_id"], 0, 10)
+    fact = event.fact()
+    assert isinstance(fact, ev.RunRequested)
+    assert fact.root == run["run_id"]
+    assert fact.initial_weights == bytes_digest(initial_weights(3))
+    assert await PostgresBlobs(log.engine, blobs._folder).get(fact.initial_weights)
+    assert (await api.get(answer.headers["location"])).json() == run
+
+
+async def test_a_key_names_one_run(api: httpx.AsyncClient, log: PostgresLog) -> None:
+    headers = key()
+    first = await api.post("/runs", json={"n_steps": 1}, headers=headers)
+    again = await api.post("/runs", json={"n_steps": 1}, headers=headers)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json() == again.json()
+    other = await api.post("/runs", json={"n_steps": 2}, headers=headers)
+    assert other.status_code == 409
+    assert other.json()["errors"][0]["field"] == "Idempotency-Key"
+    assert len(await log.read_run(first.json()["run_id"], 0, 10)) == 1
+
+
+async def test_a_key_sent_at_once_by_many_names_one_run(
+    api: httpx.AsyncClient, log: PostgresLog
+) -> None:
+    headers = key()
+    sent = [api.post("/runs", json={"n_steps": 1 + n % 2}, headers=headers) for n in range(8)]
+    answers = await asyncio.gather(*sent)
+    assert {answer.status_code for answer in answers} <= {200, 201, 409}
+    (run_id,) = {a.json()["run_id"] for a in answers if a.status_code != 409}
+    assert len(await log.read_run(run_id, 0, 10)) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"n_stepz": 1}, "n_stepz"),
+        ({"n_steps": "3"}, "n_steps"),
+        ({"n_steps": -1}, "n_steps"),
+        ({"n_worlds": 0}, "n_worlds"),
+        ({"faults": {"flaky_trial_rate": 1.5}}, "faults.flaky_trial_rate"),
+        ({"faults": {"straggler": {"x": 1}}}, "faults.straggler.x"),
+        ({"faults": {"hang": ["s9-p0-n0"]}}, "faults"),
+        ({"prompts_per_step": 20_000, "n_samples": 2}, "prompts_per_step"),
+        ({"rubric": "v9"}, "rubric"),
+        ({"rubric": {"name": "x", "criteria": [{"name": "A B"}]}}, "rubric.criteria.0.name"),
+        ({"labels": {"UPPER": "x"}}, "labels.UPPER"),
+        ({"lr": None}, "lr"),
+        ([], ""),
+    ],
+)
+async def test_a_bad_spec_names_its_field_and_leaves_nothing(
+    api: httpx.AsyncClient, log: PostgresLog, body: Any, field: str
+) -> None:
+    end = await log.end(0)
+    answer = await api.post("/runs", json=body)
+    problem = schemas.Problem.model_validate(answer.json())
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert field in [error.field for error in problem.errors]
+    assert "Traceback" not in answer.text
+    assert await log.end(0) == end
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b'{"n_steps": 1,\n "n_worlds": }', 400, "line 2 column 14"),
+        (b"", 400, "line 1 column 0"),
+        (b"\xff", 400, "line 1"),
+        (b"[" * 100_000, 400, "recursion"),
+        (b'{"lr": NaN}', 422, "lr"),
+        (b'{"labels": {"a": "\\ud800"}}', 400, "line 1 column 25"),
+        (b'{"labels": {"a": "' + b"x" * 1_000_000 + b'"}}', 413, "limit"),
+    ],
+)
+async def test_a_broken_body_is_a_problem(
+    api: httpx.AsyncClient, body: bytes, status: int, words: str
+) -> None:
+    answer = await api.post("/runs", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["status"]) == (status, status)
+    assert words in answer.json()["detail"]
+
+
+async def test_a_body_in_chunks_is_counted_too(api: httpx.AsyncClient) -> None:
+    async def chunks() -> AsyncGenerator[bytes]:
+        yield b'{"labels": {"a": "'
+        for _ in range(200):
+            yield b"x" * 10_000
+
+    headers = {"Content-Type": "application/json"}
+    answer = await api.post("/runs", content=chunks(), headers=headers)
+    assert (answer.status_code, answer.json()["title"]) == (413, "Body too large")
+    assert (await api.get("/livez")).status_code == 200
+
+
+async def test_other_content_types_and_keys_are_refused(api: httpx.AsyncClient) -> None:
+    answer = await api.post("/runs", content=b"n_steps: 3", headers={"Content-Type": "text/yaml"})
+    assert answer.status_code == 415
+    answer = await api.post("/runs", json={}, headers={"Idempotency-Key": "x" * 201})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"].lower() == "idempotency-key"
+
+
+@pytest.mark.parametrize("projected", [False, True])
+async def test_an_answer_is_never_older_than_the_log(
+    api: httpx.AsyncClient, log: PostgresLog, projected: bool
+) -> None:
+    """Whether the read models hold all, nothing, or a part of it."""
+    run_id = (await created(api, n_steps=1, prompts_per_step=2, n_samples=1))["run_id"]
+    await append(log, run_id, *f.judged_trial("s0-p0-n0"), f.trial_requested("s0-p1-n0"))
+    if projected:
+        await project_all(log)
+    await append(log, run_id, *f.judged_trial("s0-p1-n0")[1:], f.step_requested())
+    await append(log, run_id, f.step_applied(), ev.RunCompleted(1, "w1"))
+    run = (await api.get(f"/runs/{run_id}")).json()
+    schemas.Run.model_validate(run)
+    assert (run["state"], run["counts"]["executed"]["judge"]) == ("completed", 2)
+    assert (await api.get(f"/runs/{run_id}/steps")).json() == {"steps": run["steps"]}
+    await project_all(log)
+    assert (await api.get(f"/runs/{run_id}")).json() == run
+
+
+async def test_runs_are_listed_in_pages_newest_first(
+    api: httpx.AsyncClient, log: PostgresLog
+) -> None:
+    team = os.urandom(4).hex()
+    made = [await created(api, labels={"team": team, "n": str(n % 2)}) for n in range(5)]
+    await append(log, made[0]["run_id"], ev.RunCompleted(0, "x"))
+    await project_all(log)
+    newest = [run["run_id"] for run in reversed(made)]
+    seen: list[str] = []
+    cursor: str | None = None
+    while True:
+        params: dict[str, Any] = {"label": f"team={team}", "limit": 2}
+        answer = await api.get("/runs", params=params | ({"cursor": cursor} if cursor else {}))
+        page = schemas.RunPage.model_validate(answer.json())
+        seen += [run.run_id for run in page.runs]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert seen == newest
+    both = {"label": [f"team={team}", "n=0"], "state": "running"}
+    found = (await api.get("/runs", params=both)).json()["runs"]
+    assert [run["run_id"] for run in found] == [newest[0], newest[2]]
+    assert found[0]["labels"] == {"team": team, "n": "0"}
+    assert (found[0]["n_steps"], found[0]["steps_applied"]) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        ({"state": "done"}, "state"),
+        ({"limit": 0}, "limit"),
+        ({"limit": 1001}, "limit"),
+        ({"label": "team"}, "label"),
+        ({"cursor": "%%%"}, "cursor"),
+        ({"cursor": "WyJ4IiwieSJd"}, "cursor"),
+    ],
+)
+async def test_a_list_that_cannot_be_meant(
+    api: httpx.AsyncClient, params: dict[str, Any], field: str
+) -> None:
+    answer = await api.get("/runs", params=params)
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field)
+
+
+async def test_a_run_is_paused_resumed_and_cancelled_each_once(
+    api: httpx.AsyncClient, log: PostgresLog
+) -> None:
+    run_id = (await created(api))["run_id"]
+    steering = ("resume", "pause", "pause", "resume", "resume", "pause", "cancel", "cancel")
+    states: list[str] = []
+    for verb in steering:
+        answer = await api.post(f"/runs/{run_id}/{verb}")
+        assert answer.status_code == 200
+        schemas.Run.model_validate(answer.json())
+        states.append(answer.json()["state"])
+    on_the_log = [event.type for event in await log.read_run(run_id, 1, 100)]
+    running, paused, cancelled = "running", "paused", "cancelled"
+    assert states == [
+        *(running, paused, paused, running, running, paused, cancelled, cancelled),
+    ]
+    wanted = ["RunRequested", "RunPaused", "RunResumed", "RunPaused", "RunCancelled"]
+    assert on_the_log[-len(wanted) + 1 :] == wanted[1:]
+    for verb in ("pause", "resume"):
+        answer = await api.post(f"/runs/{run_id}/{verb}")
+        assert (answer.status_code, answer.json()["title"]) == (409, "The run has ended")
+
+
+async def test_steering_by_many_at_once_records_it_once(
+    api: httpx.AsyncClient, log: PostgresLog
+) -> None:
+    run_id = (await created(api))["run_id"]
+    answers = await asyncio.gather(*(api.post(f"/runs/{run_id}/pause") for _ in range(8)))
+    assert {answer.json()["state"] for answer in answers} == {"paused"}
+    types = [event.type for event in await log.read_run(run_id, 0, 100)]
+    assert types == ["RunRequested", "RunPaused"]
+
+
+async def test_a_pause_that_lost_to_the_budgets_pause_finds_the_run_paused(
+    api: httpx.AsyncClient, log: PostgresLog
+) -> None:
+    run_id = (await created(api))["run_id"]
+    await append(log, run_id, ev.RunPaused(0, "budget"))
+    answer = await api.post(f"/runs/{run_id}/pause")
+    assert (answer.status_code, answer.json()["pause_reason"]) == (200, "budget")
+    assert (await api.post(f"/runs/{run_id}/resume")).json()["state"] == "running"
+
+
+async def test_a_completed_run_cannot_be_cancelled(
+    api: httpx.AsyncClient, log: PostgresLog
+) -> None:
+    run_id = (await created(api))["run_id"]
+    await append(log, run_id, ev.RunCompleted(0, "x"))
+    assert (await api.post(f"/runs/{run_id}/cancel")).status_code == 409
+
+
+async def test_what_is_unknown_is_not_found(api: httpx.AsyncClient) -> None:
+    parts = ("", "/steps", "/trials", "/events", "/weights/0", "/weights/latest")
+    for run in ("r-abcdefghijklmnop", "nonsense", "r-ABCDEFGHIJKLMNOP", "%00", "r-%0a"):
+        for part in parts:
+            answer = await api.get(f"/runs/{run}{part}")
+            assert (answer.status_code, answer.json()["title"]) == (404, "No such run")
+            assert answer.headers["content-type"] == "application/problem+json"
