@@ -174,6 +174,8 @@ class AsyncTrialogClient:
         try:
             if response.status_code in RETRY_STATUSES:
                 raise httpx.ReadError(f"status {response.status_code}")
+            if response.status_code == transport.NOTHING_TO_COME:
+                return
             if not transport.is_stream(response):
                 raise transport.refused_stream(response, await response.aread(), self.url)
             attempts.reset()

@@ -18,6 +18,7 @@ from trialog.client.sse import SseParser
 # Servers send a comment at least every 15 s; a stream silent for longer is dead.
 STREAM_TIMEOUT = httpx.Timeout(10.0, read=60.0)
 REOPEN_S = 0.1
+NOTHING_TO_COME = 204  # the run ended at or before the position that a stream goes on after
 
 
 class ClientOptions(TypedDict):
