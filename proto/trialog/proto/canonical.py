@@ -63,7 +63,8 @@ def _text(value: Any) -> str:
 def _object(value: dict[Any, Any]) -> str:
     if not all(isinstance(key, str) for key in value):
         raise NotCanonicalError("an object's keys must be strings")
-    keys = sorted(value, key=_utf16)
+    # A surrogate pair and the character it spells tie there: the text itself decides.
+    keys = sorted(value, key=lambda key: (_utf16(key), key))
     return "{" + ",".join(f"{_text(key)}:{_text(value[key])}" for key in keys) + "}"
 
 

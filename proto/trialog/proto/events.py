@@ -99,6 +99,7 @@ class TrajectoryRecorded(Fact, frozen=True):
     blob: str
     n_turns: int
     attempt: int
+    worker: str = ""
     provenance: Provenance | None = None
 
 
@@ -271,8 +272,27 @@ class UnknownEventError(ValueError):
 
 
 def encode(fact: Fact) -> bytes:
-    """Return a fact's JSON text with sorted keys, the form that is kept and hashed."""
-    return _encoder.encode(fact)
+    """Return a fact's JSON text with sorted keys, the form that is kept and hashed.
+
+    A NUL is kept as its JSON escape. A lone surrogate, which an error's message can hold and UTF-8
+    cannot, is written out as a person reads it: a backslash, u and four hex digits.
+    """
+    try:
+        return _encoder.encode(fact)
+    except UnicodeEncodeError:
+        return _encoder.encode(_written_out(msgspec.to_builtins(fact)))
+
+
+def _written_out(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case dict():
+            return {_written_out(key): _written_out(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_written_out(item) for item in value]
+        case _:
+            return value
 
 
 def decode(type_name: str, schema_version: int, data: str | bytes) -> Fact:

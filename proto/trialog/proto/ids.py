@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass
 
 _RUN = re.compile(r"r-[a-z2-7]{16}")
-_TRIAL = re.compile(r"s(0|[1-9]\d{0,8})-p(0|[1-9]\d{0,8})-n(0|[1-9]\d{0,8})")
+_TRIAL = re.compile(r"s(0|[1-9]\d{0,8})-p(0|[1-9]\d{0,8})-n(0|[1-9]\d{0,8})", re.ASCII)
 _NAMESPACE = uuid.UUID("6f1c1b6e-6c0e-5d0c-9d1f-7472696c6f67")  # ends in "trilog"
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
