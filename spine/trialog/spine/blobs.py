@@ -8,13 +8,13 @@ import os
 import re
 import tempfile
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from trialog.spine.database import driver_connection
+from trialog.spine.database import driver_connection, patiently
 from trialog.spine.log import MAX_INLINE_BLOB_BYTES
 from trialog.spine.postgres import queries
 
@@ -60,9 +60,12 @@ class PostgresBlobs:
         """Keep the bytes and return their digest."""
         digest, inline = await self.stage(data)
         if inline:
-            async with driver_connection(self._engine) as connection:
-                await connection.execute(queries.PUT_BLOBS, [bytes.fromhex(digest)], inline)
+            await patiently(lambda: self._insert(digest, data))
         return digest
+
+    async def _insert(self, digest: str, data: bytes) -> None:
+        async with driver_connection(self._engine) as connection:
+            await connection.execute(queries.PUT_BLOBS, [bytes.fromhex(digest)], [data])
 
     async def stage(self, data: bytes) -> tuple[str, list[bytes]]:
         """Return the digest, and the bytes when they are small enough to ride in the batch."""
@@ -82,21 +85,25 @@ class PostgresBlobs:
         wanted = dict.fromkeys(digests)
         found = {digest: self._cache[digest] for digest in wanted if digest in self._cache}
         missing = [digest for digest in wanted if digest not in found]
+        for digest in missing:
+            if not _DIGEST.fullmatch(digest):
+                raise BlobMissingError(f"{digest!r} is no SHA-256 in hex")
         if missing:
-            async with driver_connection(self._engine) as connection:
-                rows = await connection.fetch(
-                    queries.GET_BLOBS, [bytes.fromhex(digest) for digest in missing]
-                )
-            found |= {row["digest"].hex(): row["bytes"] for row in rows}
+            found |= await patiently(lambda: self._select(missing))
         for digest in missing:
             if digest not in found:
                 found[digest] = await asyncio.to_thread(_read_file, self._path(digest))
             self._remember(digest, found[digest])
         return found
 
+    async def _select(self, digests: Sequence[str]) -> dict[str, bytes]:
+        async with driver_connection(self._engine) as connection:
+            rows = await connection.fetch(
+                queries.GET_BLOBS, [bytes.fromhex(digest) for digest in digests]
+            )
+        return {row["digest"].hex(): _whole(row["digest"].hex(), row["bytes"]) for row in rows}
+
     def _path(self, digest: str) -> Path:
-        if not _DIGEST.fullmatch(digest):
-            raise BlobMissingError(f"{digest!r} is no SHA-256 in hex")
         return self._folder / digest[:2] / digest
 
     def _remember(self, digest: str, data: bytes) -> None:
@@ -130,6 +137,10 @@ def _read_file(path: Path) -> bytes:
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise BlobMissingError(f"no blob {path.name}") from error
-    if hashlib.sha256(data).hexdigest() != path.name:
-        raise BlobMissingError(f"blob {path.name} is damaged: its bytes have another digest")
+    return _whole(path.name, data)
+
+
+def _whole(digest: str, data: bytes) -> bytes:
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise BlobMissingError(f"blob {digest} is damaged: its bytes have another digest")
     return data

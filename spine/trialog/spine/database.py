@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 from sqlalchemy import exc
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+_T = TypeVar("_T")
+_PATIENCE_S = 30.0
+_RETRY_S = 0.1
 
 # What a dead, restarting or overloaded database raises, and a batch that collided with another:
 # nothing was written, or it is safe to send again.
@@ -42,6 +46,22 @@ def engine_for(url: str, *, pool_size: int = 5) -> AsyncEngine:
     return create_async_engine(
         async_url(url), pool_size=pool_size, max_overflow=5, pool_pre_ping=True, pool_timeout=30
     )
+
+
+async def patiently(attempt: Callable[[], Awaitable[_T]], patience_s: float = _PATIENCE_S) -> _T:
+    """Return what a read returns, waiting out a restart of Postgres; raises DOWN after that.
+
+    For what work in progress needs: a restart must not look like a failed attempt.
+    """
+    loop = asyncio.get_running_loop()
+    give_up_at = loop.time() + patience_s
+    while True:
+        try:
+            return await attempt()
+        except DOWN as error:
+            if loop.time() > give_up_at or isinstance(error, ValueError):
+                raise
+            await asyncio.sleep(_RETRY_S)
 
 
 @asynccontextmanager

@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
+
+import msgspec
 
 from trialog.proto import events as ev
 from trialog.proto.ids import event_id
@@ -21,6 +23,7 @@ from trialog.proto.work import WorkName, work_of
 MAX_EVENT_BYTES = 4096
 MAX_RUN_REQUESTED_BYTES = 131_072
 MAX_INLINE_BLOB_BYTES = 32_768
+MAX_LEASE_MS = 2**31 - 1
 
 
 class LogError(Exception):
@@ -29,6 +32,10 @@ class LogError(Exception):
 
 class EventTooLargeError(LogError):
     """An event's data is over the limit: bytes belong in the blob store."""
+
+
+class InvalidMemberError(LogError, ValueError):
+    """A member that the log could not keep: refused before it is queued, so that it harms none."""
 
 
 class ClaimLostError(LogError):
@@ -64,6 +71,7 @@ class NewEvent:
     data: str
     body_hash: bytes
     offer: Offer | None = None
+    root: str | None = None
     trace_parent: str | None = None
 
 
@@ -95,16 +103,21 @@ def new_event(
 ) -> NewEvent:
     """Return a fact as an event. ``offered``: its work, if it has any, is put up with it.
 
-    Raises EventTooLargeError before anything is queued.
+    Raises EventTooLargeError, and InvalidMemberError for a fact that could not be read back (a
+    NaN, a missing value, a wrong type), before anything is queued.
     """
     name = type(fact).__name__
     data = ev.encode(fact)
     limit = MAX_RUN_REQUESTED_BYTES if name == "RunRequested" else MAX_EVENT_BYTES
     if len(data) > limit:
         raise EventTooLargeError(f"{name} has {len(data)} bytes of data; the limit is {limit}")
+    version = ev.SCHEMA_VERSION[name]
+    try:
+        ev.decode(name, version, data)
+    except msgspec.DecodeError as error:
+        raise InvalidMemberError(f"{name} could not be read back: {error}") from error
     work = work_of(run_id, fact) if offered else None
     not_before = fact.not_before_ms if isinstance(fact, ev.TrialRetryScheduled) else None
-    version = ev.SCHEMA_VERSION[name]
     identity = event_id(run_id, slot_of(fact))
     head = f"{run_id}\n{name}\n{version}\n".encode()
     return NewEvent(
@@ -116,17 +129,19 @@ def new_event(
         data.decode(),
         hashlib.sha256(identity.bytes + head + data).digest(),
         Offer(work, held_ms, not_before) if work else None,
+        fact.root if isinstance(fact, ev.RunRequested) else None,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
     """Events; with ``owner_fence`` only while that fence owns the partition. ``closes`` names
-    work that nobody needs any more."""
+    work that nobody needs any more; ``partition`` counts where there is no event to name it."""
 
     events: Sequence[NewEvent]
     owner_fence: int | None = None
     closes: Sequence[str] = ()
+    partition: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +188,20 @@ class Fail:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """Set held work free because its message could not be handled, and count that.
+
+    ``dead``: it was the last time. The work is offered to nobody until somebody reopens it; the
+    fact that says so comes with it.
+    """
+
+    key: str
+    fence: int
+    events: Sequence[NewEvent] = ()
+    dead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Renew:
     """Extend a lease."""
 
@@ -181,7 +210,35 @@ class Renew:
     lease_ms: int
 
 
-Member = Append | Claim | Finish | Fail | Renew
+Member = Append | Claim | Finish | Fail | Release | Renew
+
+
+def checked(member: Member) -> Member:
+    """Return a member that any log can keep; an event that it names twice is named once.
+
+    Raises InvalidMemberError for keys, leases, fences and blobs beyond what is kept, and
+    SlotTakenError when two of its own facts fill one slot.
+    """
+    keys = member.closes if isinstance(member, Append) else (member.key,)
+    for key in keys:
+        if "\0" in key or not key.isprintable():
+            raise InvalidMemberError(f"{key!r} is no key of work")
+    fence = getattr(member, "fence", None)
+    if fence is not None and not 0 <= fence < 2**63:
+        raise InvalidMemberError(f"{fence} is no fence")
+    if isinstance(member, Claim | Renew) and not 0 < member.lease_ms <= MAX_LEASE_MS:
+        raise InvalidMemberError(f"a lease of {member.lease_ms} ms is not from 1 to {MAX_LEASE_MS}")
+    if isinstance(member, Renew):
+        return member
+    for data in member.blobs if isinstance(member, Finish) else ():
+        if len(data) > MAX_INLINE_BLOB_BYTES:
+            raise InvalidMemberError(f"a blob of {len(data)} bytes does not ride in a batch")
+    by_id = {event.event_id: event for event in member.events}
+    if len(by_id) == len(member.events):
+        return member
+    if any(by_id[event.event_id].body_hash != event.body_hash for event in member.events):
+        raise SlotTakenError("two facts of one member fill the same slot")
+    return replace(member, events=tuple(by_id.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +248,8 @@ class Verdict:
     ``answer``: ok; closed (renewed, but nobody needs the work); lost; fenced; different (another
     fact holds a slot); and of a claim held, done, refused (the run is not running), stale (the
     fence is another, or lapsed and must be expected), early, unknown. ``result`` is the position
-    of the member's last event, or of the work's result when done.
+    of the member's last event, or of the work's result when done. The counts are those before
+    the member, but for ``lost``, which a takeover counts at once.
     """
 
     answer: str
@@ -200,6 +258,7 @@ class Verdict:
     injected: int = 0
     lost: int = 0
     result: int | None = None
+    breakdowns: int = 0
 
     @property
     def ok(self) -> bool:
@@ -232,6 +291,17 @@ class OpenWork:
     run_state: str
     not_before: datetime | None
     closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeadWork:
+    """Work that was given up: its message could not be handled ``breakdowns`` times."""
+
+    key: str
+    kind: str
+    run_id: str
+    position: int
+    breakdowns: int
 
 
 class EventLog(Protocol):

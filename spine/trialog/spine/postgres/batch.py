@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from trialog.spine.log import Append, Claim, Fail, Finish, Member, NewEvent, Renew
+from trialog.spine.log import Append, Claim, Fail, Finish, Member, NewEvent, Release, Renew
 
 _MEMBER_COLUMNS = 8
-_EVENT_COLUMNS = 14
+_EVENT_COLUMNS = 15
 
 
 def batch_arguments(incarnation: int, members: Sequence[Member]) -> list[Any]:
@@ -43,8 +43,9 @@ def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
 def _member_row(member: Member) -> tuple[Any, ...]:
     """Kind, key, fence, partition, lease_ms, injected, kind and run of work to create."""
     match member:
-        case Append(events=events, owner_fence=fence):
-            partition = events[0].partition if events else 0
+        case Append(events=events, owner_fence=fence, partition=of):
+            # Named only where the partition's owner is to be checked.
+            partition = None if fence is None else (events[0].partition if events else of)
             return (b"a", None, fence, partition, None, None, None, None)
         case Claim(key=key, lease_ms=lease, expect=expect, creates=creates):
             kind, run = (creates.kind, creates.run_id) if creates else (None, None)
@@ -53,6 +54,8 @@ def _member_row(member: Member) -> tuple[Any, ...]:
             return (b"f", key, fence, None, None, None, None, None)
         case Fail(key=key, fence=fence, injected=injected):
             return (b"x", key, fence, None, None, injected, None, None)
+        case Release(key=key, fence=fence, dead=dead):
+            return (b"d" if dead else b"b", key, fence, None, None, None, None, None)
         case Renew(key=key, fence=fence, lease_ms=lease):
             return (b"r", key, fence, None, lease, None, None, None)
 
@@ -69,6 +72,7 @@ def _event_row(index: int, event: NewEvent) -> tuple[Any, ...]:
         event.data,
         event.trace_parent,
         event.body_hash,
+        event.root,
         offer.work.key if offer else None,
         offer.work.kind if offer else None,
         offer is not None and offer.held_ms is not None,

@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from trialog.proto.ids import event_id
 from trialog.spine import telemetry
-from trialog.spine.database import DOWN, driver_connection
-from trialog.spine.log import Member, OpenWork, Recorded, Verdict
+from trialog.spine.database import DOWN, driver_connection, patiently
+from trialog.spine.log import DeadWork, Member, OpenWork, Recorded, Verdict, checked
 from trialog.spine.postgres import queries
 from trialog.spine.postgres.batch import batch_arguments
 from trialog.spine.writer import GroupWriter
@@ -21,6 +21,16 @@ from trialog.spine.writer import GroupWriter
 _EVENT_PARTITIONS = 10  # place of e_partition among commit_batch's arguments
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _DATA_ERRORS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
+
+
+def _is_data_error(error: Exception) -> bool:
+    """Tell what the data caused, in Postgres or already in the client that encodes it.
+
+    The client's own error looks like one of the connection but for being a ValueError.
+    """
+    return isinstance(error, _DATA_ERRORS) or (
+        isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
+    )
 
 
 class PostgresLog:
@@ -34,11 +44,11 @@ class PostgresLog:
         self.engine = engine
         self.incarnation = incarnation
         self.on_append: Callable[[int], None] = lambda partition: None
-        self._writer = GroupWriter(self._commit, lambda error: isinstance(error, _DATA_ERRORS))
+        self._writer = GroupWriter(self._commit, _is_data_error)
 
     async def commit(self, member: Member) -> Verdict:
         """Write one member in the next batch (see EventLog.commit)."""
-        return await self._writer.write(member)
+        return await self._writer.write(checked(member))
 
     def reincarnate(self, incarnation: int) -> None:
         """Go on under another name: the old one was given up while Postgres was out of reach."""
@@ -60,6 +70,8 @@ class PostgresLog:
             try:
                 rows = await self._fetch(queries.COMMIT_BATCH, *arguments)
             except DOWN as error:
+                if _is_data_error(error):
+                    raise
                 telemetry.logger().warning(
                     "log unavailable: waiting for Postgres", error=str(error)
                 )
@@ -84,12 +96,13 @@ class PostgresLog:
 
     async def at_slot(self, run_id: str, slot: str) -> Recorded | None:
         """Return the event that holds a slot of a run, if any."""
-        rows = await self._fetch(queries.AT_EVENT_ID, event_id(run_id, slot))
+        identity = event_id(run_id, slot)
+        rows = await patiently(lambda: self._fetch(queries.AT_EVENT_ID, identity))
         return Recorded(*rows[0]) if rows else None
 
     async def at_position(self, partition: int, position: int) -> Recorded | None:
         """Return one event."""
-        rows = await self._fetch(queries.AT_POSITION, partition, position)
+        rows = await patiently(lambda: self._fetch(queries.AT_POSITION, partition, position))
         return Recorded(*rows[0]) if rows else None
 
     async def end(self, partition: int) -> int:
@@ -106,6 +119,17 @@ class PostgresLog:
         """Return unfinished work offered above a position, oldest first."""
         rows = await self._fetch(queries.OPEN_WORK, partition, after, limit)
         return [OpenWork(*row) for row in rows]
+
+    async def dead_work(self, run_id: str) -> list[DeadWork]:
+        """Return a run's work that was given up, oldest offer first."""
+        return [DeadWork(*row) for row in await self._fetch(queries.DEAD_WORK, run_id)]
+
+    async def reopen(self, keys: Sequence[str]) -> list[str]:
+        """Let dead work be done after all and return the keys that were dead and are needed.
+
+        The sweeper offers it.
+        """
+        return [row[0] for row in await self._fetch(queries.REOPEN_WORK, list(keys))]
 
     async def _fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
         async with driver_connection(self.engine) as connection:

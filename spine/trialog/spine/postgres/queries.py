@@ -12,10 +12,10 @@ select * from commit_batch(
     $2::"char"[], $3::text[], $4::bigint[], $5::integer[], $6::integer[], $7::boolean[],
     $8::text[], $9::text[],
     $10::integer[], $11::integer[], $12::uuid[], $13::text[], $14::text[], $15::smallint[],
-    $16::text[], $17::text[], $18::bytea[],
-    $19::text[], $20::text[], $21::boolean[], $22::integer[], $23::bigint[],
-    $24::integer[], $25::text[],
-    $26::integer[], $27::bytea[], $28::bytea[])
+    $16::text[], $17::text[], $18::bytea[], $19::text[],
+    $20::text[], $21::text[], $22::boolean[], $23::integer[], $24::bigint[],
+    $25::integer[], $26::text[],
+    $27::integer[], $28::bytea[], $29::bytea[])
 """
 
 _EVENT = """
@@ -59,24 +59,22 @@ order by w.position, w.key limit $3
 """
 LAPSED_WORK = """
 select w.key from work w where w.partition = $1 and not w.done and w.kind <> 'call'
-    and w.incarnation is not null and w.lease_until < clock_timestamp()
+    and (w.reoffer or w.incarnation is not null and w.lease_until < clock_timestamp())
 """
+# Work that was given up because its message could not be handled.
+DEAD_WORK = """
+select w.key, w.kind, w.run_id, w.position, w.breakdowns
+from work w where w.run_id = $1 and w.dead order by w.position, w.key
+"""
+REOPEN_WORK = "select reopen_work($1)"
 BURY_CLOSED = "select bury_closed($1)"
 COUNT_SWEEPS = "select key, sweeps from count_sweeps($1)"
 
 REGISTER_PROCESS = "select register_process($1, $2, $3, $4)"
 REJOIN_PROCESS = "select rejoin_process($1)"
 LOCK_INCARNATION = "select pg_try_advisory_lock($1)"
-# Incarnations that registered since Postgres started and whose lock nobody holds now. The lock's
-# key is a bigint: pg_locks shows it as two halves.
-GONE = """
-select p.incarnation from process p
-where p.registered_at > pg_postmaster_start_time() + interval '1 ms'
-    and not exists (
-        select 1 from pg_locks l
-        where l.locktype = 'advisory' and l.objsubid = 1
-            and (l.classid::bigint << 32) | l.objid::bigint = p.incarnation)
-"""
+# Incarnations of processes that vanished; never one of a process that lives.
+GONE = "select gone_processes()"
 PRESENT = """
 select p.incarnation, p.service, p.host, p.pid, p.registered_at from process p
 where exists (

@@ -57,6 +57,9 @@ create table work (
     injected     integer not null default 0,
     lost         integer not null default 0,
     sweeps       integer not null default 0,
+    breakdowns   integer not null default 0,
+    dead         boolean not null default false,
+    reoffer      boolean not null default false,
     not_before   timestamptz not null default '-infinity',
     closed       boolean not null default false,
     done         boolean not null default false,
@@ -65,8 +68,12 @@ create table work (
 comment on column work.position is 'The last event that offered this work.';
 comment on column work.incarnation is 'The process that holds it; null when free.';
 comment on column work.closed is 'Nobody needs it any more: no new claim, a holder may still record.';
+comment on column work.breakdowns is 'Claims whose message could not be handled.';
+comment on column work.dead is 'Given up after too many breakdowns; reopen_work offers it again.';
+comment on column work.reoffer is 'Reopened: the sweeper shall offer it.';
 -- `done` changes once, so claims and renewals stay heap-only updates.
 create index work_open on work (partition, position) where not done;
+create index work_dead on work (run_id) where dead;
 
 create table process (
     incarnation   bigint primary key,

@@ -5,34 +5,39 @@
 --   c  claim    take a piece of work; with an expected fence, its events come with the claim
 --   f  finish   end held work under its fence, with the facts it established
 --   x  fail     set held work free under its fence, with the failure as a fact
+--   b  release  set held work free under its fence: its message could not be handled (counted)
+--   d  bury     the same for the last time: nobody is offered it until somebody reopens it
 --   r  renew    extend the lease of held work
 -- The caller never puts one work key or one event id into a batch twice (spine/writer.py).
 -- READ COMMITTED: rows are locked in key order, then heads in partition order, each as its own
 -- statement, so what is read afterwards is what was committed before.
+-- Work that is set free moves to the next fence, so what was seen of the old hold no longer holds.
 create function commit_batch(
     p_incarnation bigint,
     m_kind "char"[], m_key text[], m_fence bigint[], m_partition integer[], m_lease_ms integer[],
     m_injected boolean[], m_new_kind text[], m_new_run text[],
     e_member integer[], e_partition integer[], e_id uuid[], e_run text[], e_type text[],
-    e_version smallint[], e_data text[], e_trace text[], e_hash bytea[],
+    e_version smallint[], e_data text[], e_trace text[], e_hash bytea[], e_root text[],
     e_work_key text[], e_work_kind text[], e_work_held boolean[], e_work_lease_ms integer[],
     e_not_before_ms bigint[],
     c_member integer[], c_key text[],
     b_member integer[], b_digest bytea[], b_bytes bytea[]
 ) returns table (
     member integer, verdict text, fence bigint, failures integer, injected integer, lost integer,
-    result bigint
+    result bigint, breakdowns integer
 )
 language plpgsql volatile security definer as $$
 declare
     n        constant integer := coalesce(cardinality(m_kind), 0);
     n_events constant integer := coalesce(cardinality(e_id), 0);
+    heads    constant integer[] := array_remove(e_partition || m_partition, null);
     v        text[] := array_fill(null::text, array[n]);
-    v_fence  bigint[] := array_fill(null::bigint, array[n]);
+    v_fence  bigint[] := array_fill(0::bigint, array[n]);
     v_fail   integer[] := array_fill(0, array[n]);
     v_inj    integer[] := array_fill(0, array[n]);
     v_lost   integer[] := array_fill(0, array[n]);
     v_last   bigint[] := array_fill(null::bigint, array[n]);
+    v_broken integer[] := array_fill(0, array[n]);
     e_pos    bigint[] := array_fill(null::bigint, array[n_events]);
     e_new    boolean[] := array_fill(false, array[n_events]);
     e_prev   bytea[] := array_fill(null::bytea, array[n_events]);
@@ -41,6 +46,7 @@ declare
     r        record;
     i        integer;
     moved    bigint;
+    locked   bigint;
     link     bytea;
 begin
     if 'c' = any (m_kind) then
@@ -65,7 +71,7 @@ begin
     loop
         i := r.i;
         v_fence[i] := r.fence; v_fail[i] := r.failures; v_inj[i] := r.injected;
-        v_lost[i] := r.lost; v_last[i] := r.result;
+        v_lost[i] := r.lost; v_last[i] := r.result; v_broken[i] := r.breakdowns;
         if r.kind <> 'c' then
             v[i] := case
                 -- A finish sent again after a broken connection finds its own work done.
@@ -92,15 +98,21 @@ begin
         end if;
     end loop;
 
-    if n_events > 0 then
-        perform 1 from head h where h.partition = any (e_partition)
+    if cardinality(heads) > 0 then
+        perform 1 from head h where h.partition = any (heads)
         order by h.partition for update;
+        get diagnostics locked = row_count;
+        if locked <> (select count(distinct u.partition) from unnest(heads) as u (partition)) then
+            raise foreign_key_violation using message = 'an event names an unknown partition';
+        end if;
         for i in 1 .. n loop
             if m_kind[i] = 'a' and m_fence[i] is not null and not exists (
                 select 1 from head h
                 where h.partition = m_partition[i] and h.owner_fence = m_fence[i]
             ) then v[i] := 'fenced'; end if;
         end loop;
+    end if;
+    if n_events > 0 then
         for r in
             select u.i, u.member, e.position, e.body_hash = u.body_hash as same
             from unnest(e_id, e_member, e_hash) with ordinality as u (id, member, body_hash, i)
@@ -145,9 +157,9 @@ begin
         if e_type && array['RunRequested', 'RunPaused', 'RunResumed', 'RunCancelled',
                 'RunFailed', 'RunCompleted'] then
             insert into run (run_id, partition, position, root, state)
-            select u.run, u.partition, u.position, u.data::json ->> 'root', 'running'
-            from unnest(e_new, e_run, e_partition, e_pos, e_type, e_data)
-                as u (new, run, partition, position, type, data)
+            select u.run, u.partition, u.position, u.root, 'running'
+            from unnest(e_new, e_run, e_partition, e_pos, e_type, e_root)
+                as u (new, run, partition, position, type, root)
             where u.new and u.type = 'RunRequested' on conflict do nothing;
             for i in 1 .. n_events loop
                 if e_new[i] and e_type[i] <> 'RunRequested' then
@@ -172,40 +184,43 @@ begin
         where u.new and u.key is not null
         on conflict (key) do update
             set position = excluded.position, not_before = excluded.not_before;
+    end if;
 
-        if cardinality(b_digest) > 0 then
-            insert into blob (digest, bytes)
-            select distinct on (u.digest) u.digest, u.bytes
-            from unnest(b_member, b_digest, b_bytes) as u (member, digest, bytes)
-            where v[u.member] = 'ok' order by u.digest
-            on conflict (digest) do nothing;
-        end if;
+    if cardinality(b_digest) > 0 then
+        insert into blob (digest, bytes)
+        select distinct on (u.digest) u.digest, u.bytes
+        from unnest(b_member, b_digest, b_bytes) as u (member, digest, bytes)
+        where v[u.member] = 'ok' order by u.digest
+        on conflict (digest) do nothing;
     end if;
 
     update work w set
-        fence = case when u.kind = 'c' then v_fence[u.i] else w.fence end,
+        fence = case when u.kind = 'c' then v_fence[u.i]
+            when u.kind in ('x', 'b', 'd') then w.fence + 1 else w.fence end,
         incarnation = case when u.kind in ('c', 'r') then p_incarnation end,
         lease_until = case when u.kind in ('c', 'r') then at + u.lease_ms * interval '1 ms'
             else '-infinity' end,
         lost = v_lost[u.i],
         failures = w.failures + case when u.kind = 'x' then 1 else 0 end,
         injected = w.injected + case when u.kind = 'x' and u.injected then 1 else 0 end,
-        done = u.kind = 'f' or (u.kind = 'x' and w.closed),
+        breakdowns = w.breakdowns + case when u.kind in ('b', 'd') then 1 else 0 end,
+        dead = u.kind = 'd' and not w.closed,
+        done = u.kind in ('f', 'd') or (u.kind in ('x', 'b') and w.closed),
         result = case when u.kind = 'f' then v_last[u.i] else w.result end
     from unnest(m_kind, m_key, m_lease_ms, m_injected) with ordinality
         as u (kind, key, lease_ms, injected, i)
     where w.key = u.key and (v[u.i] = 'ok' or v[u.i] = 'closed');
 
     if cardinality(c_key) > 0 then
-        update work w set closed = true, done = w.incarnation is null
+        update work w set closed = true, done = w.incarnation is null, dead = false
         from unnest(c_member, c_key) as u (member, key)
-        where w.key = u.key and v[u.member] = 'ok' and not w.done;
+        where w.key = u.key and v[u.member] = 'ok' and (not w.done or w.dead);
     end if;
 
     for i in 1 .. n loop
         member := i; verdict := v[i]; fence := v_fence[i]; failures := v_fail[i];
         injected := v_inj[i]; lost := v_lost[i];
-        result := v_last[i];
+        result := v_last[i]; breakdowns := v_broken[i];
         return next;
     end loop;
 end $$;

@@ -61,8 +61,23 @@ begin
     return found;
 end $$;
 
+-- Incarnations whose lock nobody holds any more though it was taken since Postgres last started:
+-- a restart, also the one after a crashed backend, takes every lock from the living. The lock's
+-- key is a bigint: pg_locks shows it as two halves.
+create function gone_processes()
+returns setof bigint language sql stable security definer as $$
+    select p.incarnation from process p
+    where p.registered_at > (
+            select greatest(pg_postmaster_start_time(), max(a.backend_start)) + interval '1 ms'
+            from pg_stat_activity a where a.backend_type = 'checkpointer')
+        and not exists (
+            select 1 from pg_locks l
+            where l.locktype = 'advisory' and l.objsubid = 1
+                and (l.classid::bigint << 32) | l.objid::bigint = p.incarnation)
+$$;
+
 -- A process is gone for good: its leases end now and its row goes. Presence is read from
--- pg_locks by the caller, which also rules out a restart of Postgres (spine/presence.py).
+-- pg_locks (gone_processes), which also rules out a restart of Postgres.
 create function void_incarnations(p_gone bigint[])
 returns integer language plpgsql volatile security definer as $$
 declare
@@ -83,10 +98,18 @@ returns void language sql volatile security definer as $$
         and (incarnation is null or lease_until < clock_timestamp())
 $$;
 
+-- Dead work, given up after too many breakdowns, is to be done after all; the sweeper offers it.
+-- Returns the keys that were reopened: nobody reopens what nobody needs any more.
+create function reopen_work(p_keys text[])
+returns setof text language sql volatile security definer as $$
+    update work set dead = false, done = false, reoffer = true
+    where key = any (p_keys) and dead and not closed returning key
+$$;
+
 -- Work was offered on the bus again; returns how often, which makes the message id new.
 create function count_sweeps(p_keys text[])
 returns table (key text, sweeps integer) language sql volatile security definer as $$
-    update work w set sweeps = w.sweeps + 1 where w.key = any (p_keys) returning w.key, w.sweeps
+    update work w set sweeps = w.sweeps + 1, reoffer = false where w.key = any (p_keys) returning w.key, w.sweeps
 $$;
 
 -- Bytes too large for an event go to the blob store before the event that names them.
@@ -134,15 +157,38 @@ begin
     return true;
 end $$;
 
--- Walk the chain of a partition; returns the first broken position, or null.
+-- Walk the chain of a partition: each event's own hash, its link, and that the head's event is
+-- there, so a cut tail shows. Returns the first broken position, or null.
 create function verify_chain(p_partition integer, p_after bigint, p_until bigint)
 returns bigint language sql stable security definer as $$
-    select e.position from event e
-    left join event before on before.partition = e.partition and before.position = e.position - 1
-    where e.partition = p_partition and e.position > p_after and e.position <= p_until
-        and (e.prev_hash <> coalesce(before.hash, '\x')
-            or e.hash <> sha256(e.prev_hash || int4send(e.partition) || int8send(e.position)
-                || int8send((extract(epoch from e.recorded_at) * 1000000)::bigint)
-                || e.body_hash))
-    order by e.position limit 1
+    select min(broken.position) from (
+        select e.position from event e
+        left join event before
+            on before.partition = e.partition and before.position = e.position - 1
+        where e.partition = p_partition and e.position > p_after and e.position <= p_until
+            and (e.prev_hash <> coalesce(before.hash, '\x')
+                or e.body_hash <> sha256(uuid_send(e.event_id) || convert_to(
+                    concat_ws(E'\n', e.run_id, e.type, e.schema_version, e.data::text), 'UTF8'))
+                or e.hash <> sha256(e.prev_hash || int4send(e.partition) || int8send(e.position)
+                    || int8send((extract(epoch from e.recorded_at) * 1000000)::bigint)
+                    || e.body_hash))
+        union all
+        select h.position from head h
+        where h.partition = p_partition and h.position > p_after and h.position <= p_until
+            and not exists (
+                select 1 from event e where e.partition = h.partition
+                    and e.position = h.position and e.hash = h.hash)
+    ) as broken (position)
 $$;
+
+-- These functions write with their owner's rights: a temporary table of the caller's must never
+-- stand in for one of ours.
+do $$
+declare
+    f regprocedure;
+begin
+    for f in select oid from pg_proc where pronamespace = 'public'::regnamespace and prosecdef
+    loop
+        execute format('alter function %s set search_path = pg_catalog, public, pg_temp', f);
+    end loop;
+end $$;
