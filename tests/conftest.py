@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-pytest_plugins = ["support.stack"]
+pytest_plugins = ["support.stack", "support.cluster"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what starts real services by asking for the session's stack."""
     for item in items:
-        if "stack" in getattr(item, "fixturenames", ()):
+        if {"stack", "cluster"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.stack)

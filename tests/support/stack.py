@@ -28,10 +28,14 @@ from trialog.spine.presence import new_incarnation
 T = TypeVar("T")
 
 
-class StackThread:
-    """A migrated stack without Ray and services, on a thread with a loop of its own."""
+BARE = StackOptions(with_ray=False, with_services=False, migrate=True)
 
-    def __init__(self) -> None:
+
+class StackThread:
+    """A migrated stack on a thread with a loop of its own; by default without Ray and services."""
+
+    def __init__(self, options: StackOptions = BARE) -> None:
+        self.options = options
         self._up = threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=(self._main(),), name="stack")
         self._failure: BaseException | None = None
@@ -40,7 +44,7 @@ class StackThread:
         self.stack: Stack
 
     def start(self) -> None:
-        """Start the thread; returns once Postgres and NATS answer and the schema is there."""
+        """Start the thread; returns once everything answers and the schema is there."""
         self._thread.start()
         self._up.wait()
         if self._failure is not None:
@@ -59,9 +63,9 @@ class StackThread:
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._leave = asyncio.Event()
-        options = StackOptions(with_ray=False, with_services=False, migrate=True)
         try:
-            async with Stack(options) as self.stack:
+            async with Stack(self.options) as self.stack:
+                await self.stack.ready(120)
                 self._up.set()
                 await self._leave.wait()
         except BaseException as failure:  # it is raised where the stack was asked for

@@ -58,6 +58,7 @@ class Handlers:
                 name,
                 len(meaning["turns"]),
                 held.injected,
+                held.worker,
             )
             await held.finish_and_go_on(fact, inline)
         else:
