@@ -46,26 +46,38 @@ def take(upper: Path, limit_bytes: int) -> Snapshot:
 
 
 def usage(upper: Path) -> Usage:
-    """Measure an upper folder while it may be changing; what vanishes or is shut is skipped."""
-    disk_bytes, entries = 0, 0
-    stack: list[int] = []
+    """Measure an upper folder while it may be changing; what vanishes or is shut is skipped.
+
+    Nothing may hide below the depth at which a snapshot is refused: it counts as too many entries.
+    """
     try:
-        with contextlib.suppress(PermissionError):
-            stack.append(_open_top(upper))
-        while stack:
-            folder = stack.pop()
-            try:
-                for info, name in _stats(folder):
-                    disk_bytes += info.st_blocks * _BLOCK_BYTES
-                    entries += 1
-                    if stat.S_ISDIR(info.st_mode) and len(stack) < MAX_DEPTH:
-                        with contextlib.suppress(OSError):
-                            stack.append(os.open(name, _FOLDER, dir_fd=folder))
-            finally:
-                os.close(folder)
+        top = _open_top(upper)
+    except PermissionError:
+        return Usage(0, 0)
+    try:
+        return _usage(top, 0)
     finally:
-        for folder in stack:
-            os.close(folder)
+        os.close(top)
+
+
+def _usage(folder: int, depth: int) -> Usage:
+    if depth > MAX_DEPTH:
+        return Usage(0, MAX_ENTRIES + 1)
+    disk_bytes, entries = 0, 0
+    for info, name in _stats(folder):
+        disk_bytes += info.st_blocks * _BLOCK_BYTES
+        entries += 1
+        if not stat.S_ISDIR(info.st_mode):
+            continue
+        try:
+            subfolder = os.open(name, _FOLDER, dir_fd=folder)
+        except OSError:
+            continue
+        try:
+            below = _usage(subfolder, depth + 1)
+        finally:
+            os.close(subfolder)
+        disk_bytes, entries = disk_bytes + below.disk_bytes, entries + below.entries
     return Usage(disk_bytes, entries)
 
 
