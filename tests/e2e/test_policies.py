@@ -14,7 +14,7 @@ def test_a_trial_that_always_fails_is_skipped_and_the_step_goes_on(cluster: Clus
     run = cluster.run(**QUICK, n_steps=2, faults={"always_fail": [FIRST]})
     assert run.wait()["state"] == "completed"
     trial = run.trials()[FIRST]
-    assert (trial["state"], trial["attempts"], trial["reward"]) == ("skipped", 3, None)
+    assert (trial["state"], trial["attempts"], trial["reward"]) == ("skipped", 2, None)
     step = run.get()["steps"][0]
     assert (step["n_trials"], step["n_skipped"]) == (5, 1)
     assert_model(run, reference.Settings(n_steps=2, skipped=frozenset({FIRST})))
