@@ -104,6 +104,8 @@ def cells(step: StepProgress) -> list[str]:
 
 def headline(progress: RunProgress) -> str:
     """Return the run's own line."""
+    if not progress.run_id:
+        return "waiting for the first event"
     steps = f"{progress.steps_applied}/{progress.n_steps or '?'} steps"
     reason = f": {output.visible(progress.reason)}" if progress.reason else ""
     return (
