@@ -14,7 +14,7 @@ from trialog.cli.watch import LineView, follow, headline, table
 def events(steps: int) -> Iterator[Any]:
     yield make_event(1, "RunRequested", spec={"n_steps": steps})
     for step in range(steps):
-        trial = {"trial_id": f"s{step}-p0-n0", "step": step}
+        trial: dict[str, Any] = {"trial_id": f"s{step}-p0-n0", "step": step}
         yield make_event(4 * step + 2, "TrialRequested", **trial)
         yield make_event(4 * step + 3, "Judged", **trial, reward=1.0, n_turns=2)
         yield make_event(4 * step + 4, "StepApplied", step=step, trained=True, mean_reward=1.0)
