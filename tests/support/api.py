@@ -10,8 +10,11 @@ from typing import Any
 
 import httpx
 from trialog.driver.api import ApiDependencies, create_app, run_api
+from trialog.driver.projector import Projector
 from trialog.spine.blobs import PostgresBlobs
 from trialog.spine.bus import Bus
+from trialog.spine.database import driver_connection
+from trialog.spine.postgres import queries
 from trialog.spine.postgres.log import PostgresLog
 from trialog.spine.runs import Runs
 
@@ -28,19 +31,39 @@ class Api:
 
 @contextlib.asynccontextmanager
 async def serve_api(
-    log: PostgresLog, blobs: PostgresBlobs, bus: Bus | None, **settings: Any
+    log: PostgresLog, blobs: PostgresBlobs, bus: Bus | None, *, port: int = 0, **settings: Any
 ) -> AsyncGenerator[Api]:
     """Serve the API; settings are those of ApiDependencies."""
     known: dict[str, Any] = {"is_ready": lambda: True, "runs": Runs(log)}
     known |= {"log": log, "engine": log.engine, "blobs": blobs, "bus": bus}
     app = create_app(ApiDependencies(**known | settings))
     stopping = asyncio.Event()
-    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(run_api(app, "127.0.0.1", 0, stopping, port.set_result))
-    url = f"http://127.0.0.1:{await port}"
+    bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(run_api(app, "127.0.0.1", port, stopping, bound.set_result))
+    url = f"http://127.0.0.1:{await bound}"
     # The port is bound but not open until uvicorn listens.
     transport = httpx.AsyncHTTPTransport(retries=5)
     async with httpx.AsyncClient(base_url=url, transport=transport, timeout=20) as client:
         yield Api(client, url, stopping, serving)
         stopping.set()
         await serving
+
+
+async def own(log: PostgresLog) -> int:
+    """Take partition 0, whoever had it, and return the fence."""
+    async with driver_connection(log.engine) as connection:
+        owner = await connection.fetchrow(queries.OWNER, 0)
+        assert owner is not None
+        fence = await connection.fetchval(
+            queries.OWN_PARTITION, 0, log.incarnation, 60_000, owner[0]
+        )
+    assert isinstance(fence, int)
+    return fence
+
+
+async def project_all(log: PostgresLog) -> None:
+    """Do once what a leading driver does all the time."""
+    fence = await own(log)
+    projector = Projector(log, 0)
+    while events := await log.read(0, await projector.cursor(), 1000):
+        await projector.apply(events, fence)

@@ -51,7 +51,14 @@ def trajectory(
 ) -> ev.TrajectoryRecorded:
     """An agent has tried."""
     return ev.TrajectoryRecorded(
-        trial_id, step, "generate-key", "meaning", blob, n_turns, attempt, provenance
+        trial_id=trial_id,
+        step=step,
+        action_key="generate-key",
+        digest="meaning",
+        blob=blob,
+        n_turns=n_turns,
+        attempt=attempt,
+        provenance=provenance,
     )
 
 
@@ -95,6 +102,7 @@ def step_applied(step: int = 0, **more: Any) -> ev.StepApplied:
     """The step is in the weights."""
     values: dict[str, Any] = {
         "trained": True,
+        "prior_digest": f"w{step}",
         "digest": f"w{step + 1}",
         "n_trials": 2,
         "n_skipped": 0,
@@ -106,7 +114,6 @@ def step_applied(step: int = 0, **more: Any) -> ev.StepApplied:
     return ev.StepApplied(
         step=step,
         action_key="step-key",
-        prior_digest=f"w{step}",
         version=step + 1,
         **values | more,
     )

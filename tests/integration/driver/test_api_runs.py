@@ -10,17 +10,14 @@ from typing import Any
 import httpx
 import pytest
 from support import facts as f
-from support.api import serve_api
+from support.api import project_all, serve_api
 from trialog.driver.api import schemas
-from trialog.driver.projector import Projector
 from trialog.proto import events as ev
 from trialog.proto.canonical import bytes_digest
 from trialog.proto.policy import initial_weights
 from trialog.spine.blobs import PostgresBlobs
 from trialog.spine.bus import Bus
-from trialog.spine.database import driver_connection
 from trialog.spine.log import Append, new_event
-from trialog.spine.postgres import queries
 from trialog.spine.postgres.log import PostgresLog
 
 
@@ -44,20 +41,6 @@ async def created(api: httpx.AsyncClient, **settings: Any) -> Any:
 
 async def append(log: PostgresLog, run_id: str, *facts: ev.Fact) -> None:
     (await log.commit(Append([new_event(run_id, fact) for fact in facts]))).check()
-
-
-async def project_all(log: PostgresLog) -> None:
-    """Do once what a leading driver does all the time."""
-    async with driver_connection(log.engine) as connection:
-        owner = await connection.fetchrow(queries.OWNER, 0)
-        assert owner is not None
-        fence = await connection.fetchval(
-            queries.OWN_PARTITION, 0, log.incarnation, 60_000, owner[0]
-        )
-    assert isinstance(fence, int)
-    projector = Projector(log, 0)
-    while events := await log.read(0, await projector.cursor(), 1000):
-        await projector.apply(events, fence)
 
 
 async def test_a_run_is_recorded_and_its_weights_stand_before_it(

@@ -9,26 +9,14 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 from support import facts as f
+from support.api import own
 from trialog.driver import projector as module
 from trialog.driver.projector import Projector
 from trialog.driver.views import evolve_run
 from trialog.proto import events as ev
 from trialog.spine.database import driver_connection
 from trialog.spine.log import Append, FencedError, Recorded, new_event
-from trialog.spine.postgres import queries
 from trialog.spine.postgres.log import PostgresLog
-
-
-async def own(log: PostgresLog) -> int:
-    """Take partition 0, whoever had it, and return the fence."""
-    async with driver_connection(log.engine) as connection:
-        owner = await connection.fetchrow(queries.OWNER, 0)
-        assert owner is not None
-        fence = await connection.fetchval(
-            queries.OWN_PARTITION, 0, log.incarnation, 60_000, owner[0]
-        )
-        assert isinstance(fence, int)
-        return fence
 
 
 async def rows(engine: AsyncEngine, query: str, *arguments: Any) -> list[Any]:

@@ -70,9 +70,21 @@ def _described(app: FastAPI, with_key: bool) -> dict[str, Any]:
             described = model.model_json_schema(ref_template=_REF)
             components["schemas"] |= described.pop("$defs", {})
             components["schemas"][model.__name__] = described
+        _drop_unused(schema)
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         schema["security"] = [{"key": []}] if with_key else [{}, {"key": []}]
         for path in ("/livez", "/readyz"):
             schema["paths"][path]["get"]["security"] = []
         app.openapi_schema = schema
     return app.openapi_schema
+
+
+def _drop_unused(schema: dict[str, Any]) -> None:
+    """Drop FastAPI's own 422: a route whose values can be wrong says so with a problem."""
+    for methods in schema["paths"].values():
+        for operation in methods.values():
+            content = operation["responses"].get("422", {}).get("content", {})
+            if "application/json" in content:
+                del operation["responses"]["422"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schema["components"]["schemas"].pop(name, None)
