@@ -4,6 +4,10 @@
 
 Held and finished work is acknowledged and dropped: the sweeper owns recovery. An acknowledgement
 that gets lost costs one redelivery, which finds the work done.
+
+A message that cannot be handled (its event comes from a newer build, its run cannot be read) sets
+the work free again and counts that in Postgres. The fifth time it ends as DeliveryDeadLettered: the
+work is dead until somebody reopens it. A message that names no work of ours is logged and dropped.
 """
 
 from __future__ import annotations
@@ -18,10 +22,12 @@ import msgspec
 from nats.aio.msg import Msg
 
 from trialog.proto import events as ev
+from trialog.proto.ids import check_run_id
 from trialog.proto.work import WorkMessage, WorkName, origin_slot, parse_key
 from trialog.spine import telemetry
 from trialog.spine.bus import ACK_WAIT_S, Bus
 from trialog.spine.bus import DOWN as BUS_DOWN
+from trialog.spine.database import DOWN as DATABASE_DOWN
 from trialog.spine.log import (
     Claim,
     ClaimLostError,
@@ -30,15 +36,18 @@ from trialog.spine.log import (
     Finish,
     NewEvent,
     Recorded,
+    Release,
     Renew,
     SlotTakenError,
     Verdict,
+    checked,
     new_event,
 )
 from trialog.spine.pull import StandingPull
 from trialog.spine.runs import Run, Runs
 
-_MAX_BREAKDOWNS = 5
+MAX_BREAKDOWNS = 5
+_EARLY_S = 0.2
 
 
 class AttemptFailedError(Exception):
@@ -69,7 +78,9 @@ class Held:
     lease_ms: int
     log: EventLog
     message: Msg
+    worker: str
     extended_at: float = field(default_factory=time.monotonic)
+    given_up: bool = False
 
     def event(self, fact: ev.Fact, *, held: bool = False, offered: bool = True) -> NewEvent:
         """Return a fact of this run as an event; ``held`` claims the work it offers."""
@@ -124,13 +135,14 @@ class Consumer:
         concurrency: int,
         lease_ms: int,
         worker: str,
+        breakdown_pause_s: float = 2.0,
     ) -> None:
         self._bus, self._log, self._runs = bus, log, runs
         self._kind, self._handler = kind, handler
         self._lease_ms, self._worker = lease_ms, worker
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: dict[Held, asyncio.Task[None]] = {}
-        self._breakdowns: dict[str, int] = {}
+        self._breakdown_pause_s = breakdown_pause_s
         self._pull = StandingPull(bus, kind, pool, concurrency, self._received)
 
     async def run(self) -> None:
@@ -163,43 +175,70 @@ class Consumer:
 
     async def _take(self, message: Msg) -> None:
         """Handle one message to its acknowledgement."""
-        work = _decoder.decode(message.data)
+        work = self._read(message)
+        if work is None:
+            await _acknowledge(message)
+            return
         log = telemetry.logger().bind(run=work.run_id, work=work.key)
         wait_s = work.not_before_ms / 1000 - time.time()
         if wait_s > 0:
-            await message.nak(delay=wait_s)
+            await _put_back(message, wait_s)
             return
-        try:
-            held = await self._claim(work, message)
-        except BUS_DOWN:
-            raise
-        except Exception as error:
-            await self._break_down(message, work, error)
+        verdict = await self._claim(work)
+        if verdict.answer == "early":  # by Postgres's clock, which decides
+            await _put_back(message, _EARLY_S)
             return
-        if held is not None:
+        if verdict.answer == "unknown":
+            log.error("message dropped: the log knows no such work")
+        if verdict.ok:
+            try:
+                held = await self._hold(work, verdict, message)
+            except DATABASE_DOWN:
+                raise  # no fault of the message: it comes again
+            except Exception as error:  # whatever it is, it must not come back for ever
+                await self._break_down(message, work, verdict, error)
+                return
             await self._work(held, log)
-            self._breakdowns.pop(work.key, None)
         await _acknowledge(message)
 
-    async def _claim(self, work: WorkMessage, message: Msg) -> Held | None:
-        name = parse_key(work.key)
-        verdict = await self._log.commit(Claim(work.key, self._lease_ms))
-        if verdict.answer == "stale":
-            # Its holder is gone: the loss is a fact, in the transaction that takes over.
-            run = await self._runs.get(work.run_id)
-            lost = ev.TrialAttemptFailed(
-                name.subject, name.stage, verdict.lost, "lost", worker=self._worker
+    def _read(self, message: Msg) -> WorkMessage | None:
+        """Return the message's work, or None, said aloud, when it is none of this queue."""
+        try:
+            work = _decoder.decode(message.data)
+            name = parse_key(work.key)
+            check_run_id(name.run_id)
+            checked(Claim(work.key, self._lease_ms))
+            if (name.run_id, name.kind, work.kind) != (work.run_id, self._kind, self._kind):
+                raise ValueError(f"{work.key} is no work of {work.run_id} for {self._kind}")
+        except (msgspec.MsgspecError, ValueError, KeyError, RecursionError) as error:
+            log = telemetry.logger()
+            log.error(
+                "message dropped: it cannot be read", error=repr(error), start=message.data[:200]
             )
-            event = new_event(work.run_id, lost, partition=run.partition)
-            verdict = await self._log.commit(
-                Claim(work.key, self._lease_ms, expect=verdict.fence, events=[event])
-            )
-        if not verdict.ok:
+            telemetry.UNREADABLE.labels(self._kind).inc()
             return None
-        run = await self._runs.get(work.run_id)
+        return work
+
+    async def _claim(self, work: WorkMessage) -> Verdict:
+        verdict = await self._log.commit(Claim(work.key, self._lease_ms))
+        if verdict.answer != "stale":
+            return verdict
+        # Its holder is gone: the loss is a fact, in the transaction that takes over.
+        name = parse_key(work.key)
+        lost = ev.TrialAttemptFailed(
+            name.subject, name.stage, verdict.lost, "lost", worker=self._worker
+        )
+        event = new_event(work.run_id, lost, partition=work.partition)
+        return await self._log.commit(
+            Claim(work.key, self._lease_ms, expect=verdict.fence, events=[event])
+        )
+
+    async def _hold(self, work: WorkMessage, verdict: Verdict, message: Msg) -> Held:
+        """Return claimed work with its inputs; raises whatever is wrong with them."""
+        name = parse_key(work.key)
         return Held(
             name,
-            run,
+            await self._runs.get(work.run_id),
             await self._origin(name, work),
             verdict.fence,
             verdict.failures,
@@ -207,6 +246,7 @@ class Consumer:
             self._lease_ms,
             self._log,
             message,
+            self._worker,
         )
 
     async def _origin(self, name: WorkName, work: WorkMessage) -> ev.Fact:
@@ -233,8 +273,13 @@ class Consumer:
                 task.cancel()
                 await asyncio.wait([task])
                 raise
-            ended = "dropped"
-            await self._drop(held)
+            if held.given_up:
+                ended = "dropped"
+                await self._drop(held)
+            else:
+                # Something inside the handler was cancelled: that is no reason to drop the work.
+                ended = "infrastructure"
+                await self._fail(held, AttemptFailedError(ended, "cancelled within"), log)
         except ClaimLostError as error:
             ended = "lost"
             log.warning("claim lost: another worker has this work", error=str(error))
@@ -276,11 +321,33 @@ class Consumer:
         if verdict.answer == "different":
             await self._drop(held)
 
-    async def _break_down(self, message: Msg, work: WorkMessage, error: Exception) -> None:
-        """A message that cannot even be claimed is put back, and after a while given up."""
-        count = self._breakdowns[work.key] = self._breakdowns.get(work.key, 0) + 1
-        telemetry.logger().error("message refused", work=work.key, count=count, exc_info=error)
-        await message.nak(delay=min(2.0**count, 30.0))
+    async def _break_down(
+        self, message: Msg, work: WorkMessage, verdict: Verdict, error: Exception
+    ) -> None:
+        """Set work free whose message cannot be handled; bury it when that happened too often.
+
+        The count goes on where it stood when dead work was reopened.
+        """
+        count = verdict.breakdowns + 1
+        log = telemetry.logger().bind(run=work.run_id, work=work.key, count=count)
+        if count % MAX_BREAKDOWNS:
+            log.error("message cannot be handled", exc_info=error)
+            await self._log.commit(Release(work.key, verdict.fence))
+            pause_s = self._breakdown_pause_s * 2 ** (count % MAX_BREAKDOWNS - 1)
+            await _put_back(message, pause_s)
+            return
+        log.error("message cannot be handled: given up", exc_info=error)
+        dead = ev.DeliveryDeadLettered(
+            work.key,
+            self._kind,
+            count // MAX_BREAKDOWNS - 1,
+            count,
+            f"{type(error).__name__}: {error}"[:500],
+        )
+        event = new_event(work.run_id, dead, partition=work.partition)
+        await self._log.commit(Release(work.key, verdict.fence, [event], dead=True))
+        telemetry.DEAD_LETTERS.labels(self._kind).inc()
+        await _acknowledge(message)
 
     async def _keep_leases(self) -> None:
         """Extend leases and deliveries of held work, each at a third of its limit."""
@@ -294,6 +361,7 @@ class Consumer:
         moved_on = (held.name.key, held.fence) != (key, fence)
         task = self._held.get(held)
         if verdict.answer != "ok" and task is not None and not moved_on:
+            held.given_up = True
             task.cancel()
             return
         if time.monotonic() - held.extended_at > ACK_WAIT_S / 3:
@@ -309,6 +377,12 @@ async def _acknowledge(message: Msg) -> None:
     """Acknowledge; when the bus is away the redelivery finds the work done."""
     with contextlib.suppress(*BUS_DOWN):
         await message.ack()
+
+
+async def _put_back(message: Msg, pause_s: float) -> None:
+    """Have the message delivered again after a pause; when the bus is away that happens anyway."""
+    with contextlib.suppress(*BUS_DOWN):
+        await message.nak(delay=pause_s)
 
 
 def _is_cancelled() -> bool:

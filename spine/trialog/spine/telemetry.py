@@ -16,6 +16,8 @@ WORK_DONE = Counter("trialog_work_total", "Pieces of work by how they ended.", [
 WORK_SECONDS = Histogram("trialog_work_seconds", "From claim to record.", ["kind"])
 HELD = Gauge("trialog_work_held", "Pieces of work held now.", ["kind"])
 BATCHES = Counter("trialog_log_batches_total", "Transactions of the group-commit writer.")
+UNREADABLE = Counter("trialog_unreadable_messages_total", "Messages dropped unread.", ["kind"])
+DEAD_LETTERS = Counter("trialog_dead_letters_total", "Work given up unhandled.", ["kind"])
 MEMBERS = Counter("trialog_log_members_total", "Members written in those transactions.")
 
 
