@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
+
+from prometheus_client import Histogram
 
 from trialog.proto import events as ev
 from trialog.proto import identity
@@ -24,6 +27,11 @@ from trialog.spine.blobs import BlobStore
 from trialog.spine.consumer import AttemptFailedError, Held
 
 _SETUP_S = 60.0
+FORK_SECONDS = Histogram(
+    "trialog_sandbox_fork_seconds",
+    "Fork of a world, mounts, namespaces and the first command.",
+    buckets=(0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 5),
+)
 _VERIFIER = "reference"
 
 
@@ -89,8 +97,12 @@ class Handlers:
             await provider.prepare(fact.world_digest, content)
         # The fence makes the name new for each claim: a late life of an old one is not met.
         name = f"{held.run.run_id}.{fact.trial_id}.{held.fence}"
+        started = time.perf_counter()
         sandbox = await provider.create(name, SandboxSpec(fact.world_digest))
         try:
+            # One command of no effect: a sandbox that cannot run any is found out here.
+            await sandbox.exec("first", ["true"], timeout_s=_SETUP_S)
+            FORK_SECONDS.observe(time.perf_counter() - started)
             if held.run.spec.agent == "noop":
                 return noop.trajectory(fact.trial_id), await sandbox.snapshot()
             trial = await self._policy_trial(held, fact, limit_s)
