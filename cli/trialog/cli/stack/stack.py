@@ -269,7 +269,7 @@ class Stack:
             known = ", ".join(sorted(self._processes))
             raise UnknownProcess(f"no process {name!r} in this stack (it has {known})") from None
 
-    async def ready(self, timeout_s: float = 60.0) -> None:
+    async def ready(self, timeout_s: float = 120.0) -> None:
         """Wait until all running processes answer; raises ProcessNotReady with a log's end."""
         running = [process for process in self._processes.values() if process.running]
         await _together(*(process.wait_ready(timeout_s) for process in running))
