@@ -72,7 +72,7 @@ async def test_a_trial_shows_what_its_agent_did(
 async def test_what_has_not_happened_is_null_and_a_lost_blob_costs_its_turns_only(
     api: httpx.AsyncClient, log: PostgresLog, blobs: PostgresBlobs, run_id: str
 ) -> None:
-    blob = await blobs.put(canonical(TRAJECTORY))
+    blob, broken = await blobs.put(canonical(TRAJECTORY)), await blobs.put(b"no JSON")
     await append(
         log,
         run_id,
@@ -83,8 +83,10 @@ async def test_what_has_not_happened_is_null_and_a_lost_blob_costs_its_turns_onl
         f.trial_requested("s0-p3-n0"),
         ev.TrialAttemptFailed("s0-p3-n0", "generate", 0, "timeout", message="300 s"),
         ev.TrialSkipped("s0-p3-n0", 0, "retries_exhausted"),
+        *f.judged_trial("s0-p4-n0", blob=broken),
     )
-    open_, lost, kept, skipped = await pages(api, run_id)
+    open_, lost, kept, skipped, odd = await pages(api, run_id)
+    assert (odd["reward"], odd["turns"]) == (2.0, None)
     assert (open_["state"], open_["turns"], open_["reward"]) == ("requested", None, None)
     assert (lost["state"], lost["turns"]) == ("judged", None)
     assert kept["turns"] == TRAJECTORY["turns"]
@@ -156,6 +158,17 @@ async def test_weights_of_every_version(
     for version in ("3", "-1", "1.0", "newest", "9" * 30, "²"):
         answer = await api.get(f"{path}/{version}")
         assert (answer.status_code, answer.json()["title"]) == (404, "No such version")
+
+
+async def test_a_fault_of_ours_is_a_problem_without_a_traceback(
+    api: httpx.AsyncClient, log: PostgresLog, blobs: PostgresBlobs, run_id: str
+) -> None:
+    odd = await blobs.put(b"{}")
+    await append(log, run_id, f.run_requested(run_id), f.step_applied(0, digest=odd))
+    answer = await api.get(f"/runs/{run_id}/weights/1")
+    assert (answer.status_code, answer.json()["title"]) == (500, "Internal error")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "doc_prior" not in answer.text and "Traceback" not in answer.text
 
 
 async def test_a_run_of_ten_thousand_events_is_read_while_nobody_projects(

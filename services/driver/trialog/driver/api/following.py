@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import Generator
 
+from trialog.driver.api.problems import unavailable
 from trialog.spine import bus as bus_module
 from trialog.spine.bus import Bus
 
 _POLL_S = 0.25
 # Hints come one a batch of some worker; a moment later there is more to read at once.
 _GATHER_S = 0.01
+MAX_STREAMS = 1000
 
 
 class Following:
@@ -34,7 +36,12 @@ class Following:
             self._waiting.discard(woken)
 
     async def subscribe(self, partition: int) -> None:
-        """Hear of a partition's growth; while the bus is away, polling has to do."""
+        """Hear of a partition's growth; while the bus is away, polling has to do.
+
+        Raises a 503 problem when there are too many streams already.
+        """
+        if len(self._waiting) >= MAX_STREAMS:
+            raise unavailable(f"{MAX_STREAMS} event streams are open on this driver")
         if self._bus is None or partition in self._partitions:
             return
         self._partitions.add(partition)

@@ -1,20 +1,19 @@
-"""Runs: ask for one, list them, look at one, steer it."""
+"""Runs: ask for one, list them, look at one."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import Header, Query, Request, Response
 from pydantic import ValidationError
 
 from trialog.driver.api import schemas
-from trialog.driver.api.dependencies import ApiDependencies, Deps, Reading
+from trialog.driver.api.dependencies import Deps, Reading
 from trialog.driver.api.problems import ProblemError, invalid
-from trialog.driver.api.reader import Reader
 from trialog.driver.api.routing import (
     Cursor,
     Limit,
@@ -26,7 +25,7 @@ from trialog.driver.api.routing import (
     problems,
     router,
 )
-from trialog.driver.views import RUN_ENDED, Doc, timestamp
+from trialog.driver.views import Doc, timestamp
 from trialog.proto import events as ev
 from trialog.proto.canonical import bytes_digest
 from trialog.proto.ids import run_id_from
@@ -35,7 +34,6 @@ from trialog.proto.runspec import RunSpec
 from trialog.spine.log import Append, new_event
 
 _PARTITION = 0
-_STEERING_TRIES = 5
 
 routes = router("runs")
 
@@ -215,72 +213,3 @@ async def get_run(reader: Reading, run_id: RunId) -> Response:
 async def list_steps(reader: Reading, run_id: RunId) -> Response:
     """The steps that have begun."""
     return answer({"steps": (await reader.run(run_id))["steps"]})
-
-
-@routes.post(
-    "/runs/{run_id}/cancel",
-    operation_id="cancel_run",
-    summary="End a run",
-    response_model=schemas.Run,
-    responses=problems(404, 409),
-)
-async def cancel_run(deps: Deps, reader: Reading, run_id: RunId) -> Response:
-    """Its open trials end cancelled. Cancelling a cancelled run changes nothing."""
-    return answer(await _steer(deps, reader, run_id, "cancelled"))
-
-
-@routes.post(
-    "/runs/{run_id}/pause",
-    operation_id="pause_run",
-    summary="Claim nothing new for a run",
-    response_model=schemas.Run,
-    responses=problems(404, 409),
-)
-async def pause_run(deps: Deps, reader: Reading, run_id: RunId) -> Response:
-    """What is in flight still records. Pausing a paused run changes nothing."""
-    return answer(await _steer(deps, reader, run_id, "paused"))
-
-
-@routes.post(
-    "/runs/{run_id}/resume",
-    operation_id="resume_run",
-    summary="Go on with a paused run",
-    response_model=schemas.Run,
-    responses=problems(404, 409),
-)
-async def resume_run(deps: Deps, reader: Reading, run_id: RunId) -> Response:
-    """Its unfinished work is offered again. Resuming a running run changes nothing."""
-    return answer(await _steer(deps, reader, run_id, "running"))
-
-
-async def _steer(
-    deps: ApiDependencies,
-    reader: Reader,
-    run_id: str,
-    wanted: Literal["cancelled", "paused", "running"],
-) -> Doc:
-    """Append the fact that takes a run to a state, unless it is there; return the run.
-
-    The fact's slot decides between callers that race: a loser looks again at what became of it.
-    """
-    run = await reader.run(run_id)
-    partition = (await deps.runs.get(run_id)).partition
-    for _ in range(_STEERING_TRIES):
-        if run["state"] == wanted:
-            return run
-        if run["state"] in RUN_ENDED:
-            detail = f"run {run_id} is {run['state']}"
-            raise ProblemError(409, "run-ended", "The run has ended", detail)
-        match wanted:
-            case "cancelled":
-                fact = ev.RunCancelled()
-            case "paused":
-                fact = ev.RunPaused(run["pauses"])
-            case "running":
-                fact = ev.RunResumed(run["pauses"] - 1)
-        verdict = await deps.log.commit(Append([new_event(run_id, fact, partition=partition)]))
-        run = await reader.run(run_id)
-        # Recorded after the run's end, a pause means nothing: the next round says so.
-        if verdict.ok and run["state"] not in RUN_ENDED:
-            return run
-    raise ProblemError(409, "contended", "The run's state keeps changing", "try again")

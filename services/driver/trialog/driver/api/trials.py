@@ -106,8 +106,7 @@ async def _with_turns(blobs: BlobStore, trials: list[Doc]) -> list[Doc]:
     found = await _found(blobs, {doc["trajectory"] for doc in trials if doc["trajectory"]})
     shown: list[Doc] = []
     for doc in trials:
-        data = found.get(doc["trajectory"])
-        content: dict[str, Any] = msgspec.json.decode(data, type=dict) if data else {}
+        content = _content(found.get(doc["trajectory"], b""))
         more = {
             "turns": content.get("turns"),
             "answer": content.get("answer"),
@@ -115,6 +114,14 @@ async def _with_turns(blobs: BlobStore, trials: list[Doc]) -> list[Doc]:
         }
         shown.append(doc | more)
     return shown
+
+
+def _content(data: bytes) -> dict[str, Any]:
+    """Return what a trajectory holds; one of another shape costs its own turns, not the page."""
+    try:
+        return msgspec.json.decode(data, type=dict)
+    except msgspec.DecodeError:
+        return {}
 
 
 async def _found(blobs: BlobStore, digests: set[str]) -> dict[str, bytes]:
