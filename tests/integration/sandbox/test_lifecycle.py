@@ -128,8 +128,8 @@ async def test_a_new_worker_attaches_and_reruns_nothing(
 async def test_an_orphan_ends_after_its_time(tmp_path: Path) -> None:
     worker = await Worker.start(tmp_path, "theirs", 0.5)
     nonce = nonce_of(tmp_path, "theirs")
-    await worker.kill()
     assert processes_with(nonce)
+    await worker.kill()
     await eventually(lambda: processes_with(nonce) == [])
 
 
