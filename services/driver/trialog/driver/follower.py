@@ -32,7 +32,8 @@ class Follower:
         self.position = await self._log.end(self.partition)
         async with driver_connection(self._log.engine) as connection:
             rows = await connection.fetch(queries.ACTIVE_RUNS, self.partition)
-            postgres_ms: float = await connection.fetchval(queries.CLOCK_MS)
+            postgres_ms = await connection.fetchval(queries.CLOCK_MS)
+            assert postgres_ms is not None
         self._clock_ahead_ms = postgres_ms - time.time() * 1000
         for row in rows:
             await self._fold_run(row["run_id"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 
 from trialog.driver.owner import Owner
 from trialog.driver.settings import DriverSettings
@@ -29,11 +30,10 @@ async def drive(context: Context) -> None:
 
 
 async def _serve(context: Context, settings: DriverSettings, owner: Owner) -> None:
-    from trialog.driver.api import ApiDependencies, create_app, run_api  # noqa: PLC0415
-
+    api = await asyncio.to_thread(importlib.import_module, "trialog.driver.api")
     key = settings.api_key.get_secret_value() if settings.api_key else None
-    app = create_app(
-        ApiDependencies(
+    app = api.create_app(
+        api.ApiDependencies(
             log=context.log,
             engine=context.engine,
             blobs=context.blobs,
@@ -41,10 +41,10 @@ async def _serve(context: Context, settings: DriverSettings, owner: Owner) -> No
             bus=context.bus,
             api_key=key,
             max_body_bytes=settings.max_body_bytes,
-            is_ready=lambda: owner.follower.position >= 0,
+            is_ready=lambda: owner.following,
         )
     )
-    await run_api(app, settings.api_host, settings.api_port, context.stopping)
+    await api.run_api(app, settings.api_host, settings.api_port, context.stopping)
 
 
 def main() -> None:

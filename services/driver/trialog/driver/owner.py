@@ -57,6 +57,7 @@ class Owner:
         self._wake = asyncio.Event()
         self._wakes_ms: dict[str, float] = {}
         self._random = random.SystemRandom()
+        self.following = False
         self.leading = False
 
     async def run(self) -> None:
@@ -66,6 +67,7 @@ class Owner:
         while True:
             try:
                 await self.follower.begin()
+                self.following = True
                 await self._stand_by_and_lead(log)
             except* FencedError:
                 log.warning("replaced by another driver: standing by")
