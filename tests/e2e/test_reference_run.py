@@ -59,7 +59,12 @@ def test_other_sizes_agree_with_the_model(cluster: Cluster, size: dict[str, Any]
 
 @pytest.mark.slow
 def test_weights_are_equal_to_the_last_bit_at_102_trials_a_step(cluster: Cluster) -> None:
-    size = {"n_steps": 2, "n_worlds": 3, "prompts_per_step": 51, "n_samples": 2}
+    size: dict[str, Any] = {
+        "n_steps": 2,
+        "n_worlds": 3,
+        "prompts_per_step": 51,
+        "n_samples": 2,
+    }
     run = cluster.run(**QUICK, **size)
     assert run.wait(timeout_s=150)["state"] == "completed"
     assert_model(run, reference.Settings(**size))

@@ -18,7 +18,9 @@ def test_worlds_first_and_each_trial_once_its_world_stands() -> None:
     run = Folded()
     assert names(run.settle()) == ["WorldRequested"] * 3
     run.record(ev.WorldBuilt("w1", "k", "d"))
-    assert [f.trial_id for f in run.settle()] == ["s0-p1-n0", "s0-p1-n1"]
+    run.settle()
+    asked = [fact.trial_id for fact in run.of(ev.TrialRequested)]
+    assert asked == ["s0-p1-n0", "s0-p1-n1"]
     run.record(ev.WorldBuilt("w0", "k", "d"), ev.WorldBuilt("w2", "k", "d"))
     assert len(run.settle()) == 4
     assert run.settle() == []
@@ -26,15 +28,16 @@ def test_worlds_first_and_each_trial_once_its_world_stands() -> None:
 
 def test_only_worlds_that_prompts_play_in_are_built() -> None:
     run = Folded(n_worlds=5, prompts_per_step=2)
-    assert [f.world_id for f in run.settle()] == ["w0", "w1"]
+    run.settle()
+    assert [fact.world_id for fact in run.of(ev.WorldRequested)] == ["w0", "w1"]
 
 
 def test_a_run_goes_through_its_steps_to_its_end() -> None:
     run = Folded(n_steps=2)
-    run.build_worlds()
+    after = run.build_worlds()
     for step in range(2):
-        for trial_id in list(run.state.step.trials):  # type: ignore[union-attr]
-            run.record(run.judged(trial_id))
+        for trial in list(run.state.open_trials()):
+            run.record(run.judged(trial.trial_id))
         assert names(run.settle()) == ["StepRequested"]
         run.record(run.applied())
         assert run.state.weights_version == step + 1
@@ -46,8 +49,8 @@ def test_a_run_goes_through_its_steps_to_its_end() -> None:
 def test_the_manifest_is_in_text_order_of_trial_ids_whatever_ended_first() -> None:
     run = Folded(prompts_per_step=11, n_samples=1, n_worlds=1)
     run.build_worlds()
-    for trial_id in reversed(list(run.state.step.trials)):  # type: ignore[union-attr]
-        run.record(run.judged(trial_id))
+    for trial in reversed(list(run.state.open_trials())):
+        run.record(run.judged(trial.trial_id))
     decision = run.decide()
     rows = json.loads(decision.blobs[0])
     order = [row["trial_id"] for row in rows]
@@ -63,7 +66,9 @@ def test_the_step_key_holds_the_rewards_and_not_their_order_of_arrival() -> None
         run.build_worlds()
         for trial_id in order:
             run.record(run.judged(trial_id, rewards[trial_id]))
-        return run.decide().facts[0].action_key  # type: ignore[union-attr]
+        request = run.decide().facts[0]
+        assert isinstance(request, ev.StepRequested)
+        return request.action_key
 
     rewards = {"s0-p0-n0": 1.0, "s0-p0-n1": 2.0}
     forth = key(rewards, ["s0-p0-n0", "s0-p0-n1"])
