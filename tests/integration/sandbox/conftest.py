@@ -24,3 +24,5 @@ async def provider(tmp_path: Path) -> AsyncIterator[BubblewrapProvider]:
     await made.prepare(WORLD.digest(), WORLD.tar_bytes())
     yield made
     await made.close()
+    await made.sweep([])  # what workers that the test killed have left
+    assert list((tmp_path / "run").iterdir()) == []

@@ -125,7 +125,7 @@ async def test_a_new_worker_attaches_and_reruns_nothing(
     assert list((tmp_path / "run").iterdir()) == []
 
 
-async def test_an_orphan_ends_after_its_time(tmp_path: Path) -> None:
+async def test_an_orphan_ends_after_its_time(tmp_path: Path, provider: BubblewrapProvider) -> None:
     worker = await Worker.start(tmp_path, "theirs", 0.5)
     nonce = nonce_of(tmp_path, "theirs")
     assert processes_with(nonce)
@@ -171,6 +171,7 @@ async def test_a_dead_id_is_made_anew(
 
 
 async def test_two_processes_prepare_one_world_at_once(tmp_path: Path) -> None:
+    provider = BubblewrapProvider(tmp_path)
     workers = await asyncio.gather(*(Worker.start(tmp_path, f"w{i}", 0) for i in range(3)))
     try:
         digest = reference.build("w0").digest()
@@ -178,6 +179,8 @@ async def test_two_processes_prepare_one_world_at_once(tmp_path: Path) -> None:
     finally:
         for worker in workers:
             await worker.kill()
+        assert len(await provider.sweep([])) == len(workers)
+        await provider.close()
 
 
 async def test_limits_hold_without_cgroups(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import struct
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,15 @@ def test_cgroups_v2_beside_our_own(tmp_path: Path) -> None:
     assert (made / "pids.max").read_text() == "7\n"
     control.write_text("cpu\n")
     assert cgroups.find(tmp_path, "0::/service/worker\n") == cgroups.Parents()
+
+
+def test_old_empty_cgroups_are_swept(tmp_path: Path) -> None:
+    for name, age_s in (("trialog-old", 100), ("trialog-young", 0), ("other", 100)):
+        (tmp_path / name).mkdir()
+        then = time.time() - age_s
+        os.utime(tmp_path / name, (then, then))
+    cgroups.sweep(cgroups.Parents(pids=tmp_path))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "trialog-young"]
 
 
 def test_cgroups_v1_by_controller(tmp_path: Path) -> None:

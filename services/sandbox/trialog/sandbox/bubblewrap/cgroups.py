@@ -15,6 +15,8 @@ from pathlib import Path
 from trialog.sandbox.provider import Limits
 
 _MOUNT = Path("/sys/fs/cgroup")
+PREFIX = "trialog-"
+_YOUNG_S = 60.0
 _REMOVE_TRIES = 200
 _REMOVE_PAUSE_S = 0.005
 
@@ -106,6 +108,18 @@ def remove(groups: list[Path]) -> None:
                 time.sleep(_REMOVE_PAUSE_S)
             else:
                 break
+
+
+def sweep(parents: Parents) -> None:
+    """Remove empty groups whose sandbox's folder is gone, so that no record names them any more.
+
+    A living sandbox's group is never empty, and one that is being made is young.
+    """
+    for parent in filter(None, (parents.memory, parents.pids, parents.unified)):
+        for group in parent.glob(f"{PREFIX}*"):
+            with contextlib.suppress(OSError):  # gone, or not empty: the kernel refuses that
+                if time.time() - group.stat().st_mtime > _YOUNG_S:
+                    group.rmdir()
 
 
 def _kill(group: Path) -> None:

@@ -168,7 +168,7 @@ class BubblewrapProvider:
             raise WorldError(f"world {spec.world_digest} is not prepared on this host")
         made = Home.new(self._run, spec)
         try:
-            name = f"trialog-{made.record.nonce}"
+            name = cgroups.PREFIX + made.record.nonce
             groups = cgroups.make(tools.parents, name, spec.limits)
             made.keep(replace(made.record, groups=tuple(map(str, groups))))
             if not made.settle(self._run / sandbox_id):
@@ -249,6 +249,7 @@ class BubblewrapProvider:
             left.kill()
             left.remove()
             removed.append(path.name)
+        cgroups.sweep(self._find_tools().parents)
         return removed
 
     def _capabilities(self, tools: _Tools) -> Capabilities:
