@@ -63,6 +63,8 @@ class Bus:
             reconnect_time_wait=0.5,
             ping_interval=10,
             max_outstanding_pings=2,
+            # A subscription that nobody reads any more must not hold up the end by 30 s.
+            drain_timeout=5,
             error_cb=quiet,
         )
         return cls(client)

@@ -13,7 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from trialog.proto.ids import event_id
 from trialog.spine import telemetry
 from trialog.spine.database import DOWN, driver_connection, patiently
-from trialog.spine.log import DeadWork, Member, OpenWork, Recorded, Verdict, checked
+from trialog.spine.log import (
+    DeadWork,
+    InvalidMemberError,
+    Member,
+    OpenWork,
+    Recorded,
+    Verdict,
+    checked,
+)
 from trialog.spine.postgres import queries
 from trialog.spine.postgres.batch import batch_arguments
 from trialog.spine.writer import GroupWriter
@@ -48,7 +56,12 @@ class PostgresLog:
 
     async def commit(self, member: Member) -> Verdict:
         """Write one member in the next batch (see EventLog.commit)."""
-        return await self._writer.write(checked(member))
+        try:
+            return await self._writer.write(checked(member))
+        except Exception as error:
+            if _is_data_error(error):
+                raise InvalidMemberError(str(error)) from error
+            raise
 
     def reincarnate(self, incarnation: int) -> None:
         """Go on under another name: the old one was given up while Postgres was out of reach."""
