@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -161,6 +162,8 @@ def heard(future: asyncio.Future[Any]) -> None:
 def _init(address: str) -> None:
     import ray  # noqa: PLC0415 - takes 0.7 s, and only who connects needs it
 
+    # One attempt, of some 40 s at most, instead of 20 in a row: who asks next may ask anew.
+    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
     if ray.is_initialized():  # from a connection that came after its caller had gone
         ray.shutdown()
     ray.init(
