@@ -97,13 +97,15 @@ class RayHead:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.kill()
-        for key, value in self._before.items():
-            if value is None:
-                os.environ.pop(key, None)
-            else:
-                os.environ[key] = value
-        shutil.rmtree(self._dir, ignore_errors=True)
+        try:
+            self.kill()
+        finally:
+            for key, value in self._before.items():
+                if value is None:
+                    os.environ.pop(key, None)
+                else:
+                    os.environ[key] = value
+            shutil.rmtree(self._dir, ignore_errors=True)
 
 
 def _free_ports(count: int) -> list[int]:
