@@ -1,14 +1,22 @@
-"""Read models: what each event does to the documents of its run and its trial."""
+"""Read models: what each event does to the documents of its run, its step and its trial."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from support import facts as f
-from trialog.driver.views import Doc, evolve_run, evolve_trial, trial_of
+from trialog.driver.views import (
+    Doc,
+    evolve_run,
+    evolve_step,
+    evolve_trial,
+    step_of,
+    trial_of,
+)
 from trialog.proto import events as ev
 
 TRIAL = "s0-p0-n0"
@@ -21,6 +29,16 @@ def run_of(facts: Sequence[ev.Fact]) -> Doc:
         doc = evolve_run(doc, event, event.fact())
     assert doc is not None
     return doc
+
+
+def steps_of(facts: Sequence[ev.Fact]) -> list[Doc]:
+    docs: dict[int, Doc | None] = {}
+    for event in f.recorded(f.RUN, facts):
+        fact = event.fact()
+        number = step_of(fact)
+        if number is not None:
+            docs[number] = evolve_step(docs.get(number), event, fact)
+    return [doc for _, doc in sorted(docs.items()) if doc is not None]
 
 
 def trial_from(facts: Sequence[ev.Fact], trial_id: str = TRIAL) -> Doc:
@@ -69,7 +87,6 @@ def test_a_whole_run_shows_all_that_happened() -> None:
     assert doc["state"] == "completed"
     assert (doc["run_id"], doc["rubric"], doc["parent"]) == (f.RUN, "v1", None)
     assert doc["created_at"] == "2026-11-30T12:00:01.000000+00:00"
-    assert doc["labels"] == {"team": "a"}
     assert doc["position"] == len(whole_run())
     assert doc["counts"] == {
         "executed": {
@@ -94,14 +111,16 @@ def test_a_whole_run_shows_all_that_happened() -> None:
         "usd": 0.0009,
     }
     assert (doc["steps_applied"], doc["n_steps"], doc["mean_reward"]) == (2, 2, 2.0)
+    assert (doc["current_step"], doc["weights_version"], doc["weights_digest"]) == (1, 2, "w2")
     assert [fault["kind"] for fault in doc["faults"]] == ["crash_driver"]
 
 
 def test_a_step_shows_its_counts_means_and_recorded_times() -> None:
-    first, second = run_of(whole_run())["steps"]
+    first, second = steps_of(whole_run())
     assert first == {
         "step": 0,
         "state": "applied",
+        "position": 19,
         "mean_reward": 2.0,
         "mean_turns": 2.35,
         "n_trials": 1,
@@ -125,7 +144,15 @@ def test_a_step_shows_its_counts_means_and_recorded_times() -> None:
     ("until", "state"), [(4, "running"), (17, "running"), (18, "training"), (19, "applied")]
 )
 def test_a_step_goes_from_running_over_training_to_applied(until: int, state: str) -> None:
-    assert run_of(whole_run()[:until])["steps"][0]["state"] == state
+    assert steps_of(whole_run()[:until])[0]["state"] == state
+
+
+def test_a_run_begins_with_the_weights_that_it_was_given() -> None:
+    request = f.run_requested()
+    doc = run_of([request])
+    assert (doc["weights_version"], doc["weights_digest"]) == (0, request.initial_weights)
+    assert doc["current_step"] is None
+    assert run_of([request, f.trial_requested(TRIAL)])["current_step"] == 0
 
 
 def test_documents_are_their_folds_whole_state() -> None:
@@ -137,15 +164,50 @@ def test_documents_are_their_folds_whole_state() -> None:
         for event in events[cut:]:
             doc = evolve_run(doc, event, event.fact())
         assert doc == run_of(facts)
+        step: Any = json.loads(json.dumps((steps_of(facts[:cut]) or [None])[0]))
+        for event in events[cut:]:
+            fact = event.fact()
+            if step_of(fact) == 0:
+                step = evolve_step(step, event, fact)
+        assert step == steps_of(facts)[0]
+
+
+def test_no_document_grows_with_the_runs_history() -> None:
+    """Written with the 2,000th step are as many bytes as with the 2nd, but for longer numbers."""
+    facts: list[ev.Fact] = [f.run_requested(n_steps=2000, prompts_per_step=1)]
+    course: list[int] = []
+    for step in range(2000):
+        facts += [*f.judged_trial(f"s{step}-p0-n0", step), f.step_requested(step)]
+        facts.append(f.step_applied(step))
+        course.append(len(facts))
+    events = [(event, event.fact()) for event in f.recorded(f.RUN, facts)]
+    run: Doc | None = None
+    written: list[str] = []
+    for step, (start, end) in enumerate(zip([0, *course], course, strict=False)):
+        shown: Doc | None = None
+        for event, fact in events[start:end]:
+            run = evolve_run(run, event, fact)
+            shown = evolve_step(shown, event, fact) if step_of(fact) == step else shown
+        written.append(json.dumps([run, shown]))
+    assert _without_digits(written[1999]) == _without_digits(written[1])
+    assert len(written[1999]) < len(written[1]) + 100
+
+
+def _without_digits(text: str) -> str:
+    return re.sub(r"\d+", "0", text)
 
 
 def test_events_seen_before_pass_by() -> None:
     run, trial = run_of(whole_run()), trial_from(whole_run())
+    first: Doc | None = steps_of(whole_run())[0]
     for event in f.recorded(f.RUN, whole_run()):
         fact = event.fact()
         run = evolve_run(run, event, fact)
+        if step_of(fact) == 0:
+            first = evolve_step(first, event, fact)
         if trial_of(fact) == TRIAL:
             trial = evolve_trial(trial, event, fact)
+    assert first == steps_of(whole_run())[0]
     assert run == run_of(whole_run())
     assert trial == trial_from(whole_run())
 
@@ -221,11 +283,12 @@ def test_an_invalid_reply_is_paid_for_and_an_untrained_step_is_no_training() -> 
     untrained = f.step_applied(
         trained=False, n_trials=0, n_skipped=2, mean_reward=None, mean_turns=None, actor="", pid=0
     )
-    doc = run_of([f.run_requested(), f.trial_requested(TRIAL), call, untrained])
+    facts = [f.run_requested(), f.trial_requested(TRIAL), call, untrained]
+    doc = run_of(facts)
     assert doc["counts"]["executed"]["judge_call"] == 1
     assert doc["cost"]["usd"] == 0.0003
     assert doc["counts"]["executed"]["train_step"] == 0
-    shown = doc["steps"][0]
+    (shown,) = steps_of(facts)
     assert (shown["state"], shown["trained"], shown["mean_reward"]) == ("applied", False, None)
     assert (shown["actor"], shown["pid"]) == (None, None)
 
@@ -238,7 +301,7 @@ def test_dollars_add_up_exactly() -> None:
 def test_a_step_counts_what_scores_not_what_was_judged() -> None:
     """Under min_group a judged trial may be left out of its step."""
     facts = [f.run_requested(), *f.judged_trial(TRIAL), f.step_requested(0, n_scored=0)]
-    shown = run_of(facts)["steps"][0]
+    (shown,) = steps_of(facts)
     assert (shown["n_trials"], shown["n_judged"]) == (0, 1)
 
 
@@ -258,6 +321,12 @@ def test_events_of_what_was_never_requested_make_no_document() -> None:
     event, *_ = f.recorded(f.RUN, [f.trajectory(TRIAL)])
     assert evolve_run(None, event, event.fact()) is None
     assert evolve_trial(None, event, event.fact()) is None
+
+
+def test_events_about_no_step_make_no_document_of_one() -> None:
+    event, *_ = f.recorded(f.RUN, [f.verified(TRIAL)])
+    assert step_of(event.fact()) is None
+    assert evolve_step(None, event, event.fact()) is None
 
 
 def test_failures_of_worlds_and_steps_are_no_trials() -> None:

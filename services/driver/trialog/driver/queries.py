@@ -9,12 +9,27 @@ from __future__ import annotations
 PROJECT = """
 select project($1, $2, $3, $4,
     $5::text[], $6::bigint[], $7::text[], $8::timestamptz[], $9::text[], $10::text[],
-    $11::text[], $12::text[], $13::integer[], $14::text[], $15::text[])
+    $11::text[], $12::integer[], $13::text[],
+    $14::text[], $15::text[], $16::integer[], $17::text[], $18::text[])
 """
 FORGET_VIEWS = "select forget_views($1, $2, $3)"
 
+# How far the read models are, and whether a driver leads, that is, moves them.
+PROJECTION = """
+select coalesce(c.position, 0), h.lease_until > clock_timestamp() as led
+from head h left join cursor c on c.name = 'views' and c.partition = h.partition
+where h.partition = $1
+"""
+
 RUN_DOC = "select doc::text from run_view where run_id = $1"
 RUN_DOCS = "select run_id, doc::text from run_view where run_id = any($1::text[])"
+# What a run was asked to do, from the event that asked for it ($1).
+RUN_SPEC = "select (data -> 'spec')::text from event where event_id = $1"
+STEP_DOCS = """
+select v.run_id, v.step, v.doc::text
+from unnest($1::text[], $2::integer[]) as u (run_id, step)
+join step_view v on v.run_id = u.run_id and v.step = u.step
+"""
 TRIAL_DOC = "select doc::text from trial_view where run_id = $1 and trial_id = $2"
 TRIAL_DOCS = """
 select v.run_id, v.trial_id, v.doc::text
@@ -36,8 +51,16 @@ from (
 order by v.created_at desc, v.run_id desc
 """
 
-# A page of a run's trials in order of the text of their ids. $5: trials to leave out, because
-# the log says more about them than their documents do yet.
+# A page of a run's steps in order. $4: steps to leave out, because the log says more about them
+# than their documents do yet.
+STEP_PAGE = """
+select step, doc::text from step_view
+where run_id = $1 and ($2::integer is null or step = $2) and step > $3
+    and step <> all ($4::integer[])
+order by step limit $5
+"""
+
+# A page of a run's trials in order of the text of their ids. $5: trials to leave out, likewise.
 TRIAL_PAGE = """
 select doc::text from trial_view
 where run_id = $1 and ($2::integer is null or step = $2) and ($3::text is null or state = $3)

@@ -1,23 +1,33 @@
-"""Reads runs and trials as they are on the log now.
+"""Reads runs, steps and trials as they are on the log now.
 
 The read models trail the log by a moment, and stand still while no driver leads. What they do not
-hold yet is folded on top of them here, so an answer never is older than what the caller wrote.
+hold yet is folded on top of them here, so an answer never is older than what the caller wrote. A
+long tail is left to the projector for a while: it folds it once for all, not at every request.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 import asyncpg
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from trialog.driver import queries
-from trialog.driver.api.problems import not_found
-from trialog.driver.views import Doc, evolve_run, evolve_trial, trial_of
+from trialog.driver.api.problems import not_found, unavailable
+from trialog.driver.views import (
+    Doc,
+    evolve_run,
+    evolve_step,
+    evolve_trial,
+    step_of,
+    trial_of,
+)
 from trialog.proto import events as ev
 from trialog.proto import ids
 from trialog.spine.database import driver_connection
@@ -25,14 +35,21 @@ from trialog.spine.log import Recorded
 from trialog.spine.postgres import queries as spine_queries
 from trialog.spine.postgres.log import PostgresLog
 
+MOST_STEPS = 1000
+_PARTITION = 0
 _PAGE = 1000
+_MOST_FOLDED = 20_000
 _TRIAL_EVENTS = 1000
-_CATCH_UP_S = 0.3
-_CATCH_UP_POLL_S = 0.02
+_LIST_S = 0.3
+_TAIL_S = 2.0
+_STALLED_S = 0.3
+_POLL_S = 0.02
 
 _decoder = msgspec.json.Decoder(dict)
 
+_Name = TypeVar("_Name", bound=Hashable)
 Facts = list[tuple[Recorded, ev.Fact]]
+Evolve = Callable[[Doc | None, Recorded, ev.Fact], Doc | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +77,65 @@ class Reader:
         self._engine = engine
 
     async def run(self, run_id: str) -> Doc:
-        """Return a run's document. Raises a 404 problem."""
+        """Return a run's document: its state and totals. Raises a 404 problem."""
         doc, _ = await self._run_and_news(run_id)
         return doc
 
+    async def run_in_full(self, run_id: str) -> tuple[Doc, list[tuple[int, Any]]]:
+        """Return a run with what it was asked to do, and its steps by number: one more than
+        MOST_STEPS when there are more. Raises a 404 problem."""
+        doc, news = await self._run_and_news(run_id)
+        steps = await self._step_page(run_id, news, None, -1, MOST_STEPS + 1)
+        rows = await self._fetch(queries.RUN_SPEC, ids.event_id(run_id, "run"))
+        spec = rows[0][0].encode()
+        labels = msgspec.json.decode(spec, type=_Labelled).labels
+        return doc | {"labels": labels, "spec": msgspec.Raw(spec)}, steps
+
+    async def step_page(
+        self, run_id: str, step: int | None, after: int, limit: int
+    ) -> list[tuple[int, Any]]:
+        """Return a page of a run's steps, each with its number, in order. Raises a 404 problem."""
+        _, news = await self._run_and_news(run_id)
+        return await self._step_page(run_id, news, step, after, limit)
+
+    async def _step_page(
+        self, run_id: str, news: Facts, step: int | None, after: int, limit: int
+    ) -> list[tuple[int, Any]]:
+        newer = await self._with_news(queries.STEP_DOCS, run_id, news, step_of, evolve_step)
+        rows = await self._fetch(queries.STEP_PAGE, run_id, step, after, list(newer), limit)
+        page: list[tuple[int, Any]] = [(row[0], msgspec.Raw(row[1].encode())) for row in rows]
+        page += [(n, doc) for n, doc in newer.items() if step in (None, n) and n > after]
+        return sorted(page, key=itemgetter(0))[:limit]
+
     async def _run_and_news(self, run_id: str) -> tuple[Doc, Facts]:
-        """Return a run, and the events that the read models do not hold yet."""
+        """Return a run, and the events that the read models do not hold yet.
+
+        Raises a 404 problem, and a 503 problem when there are too many of those.
+        """
         check_run_id(run_id)
-        rows = await self._fetch(queries.RUN_DOC, run_id)
-        doc: Doc | None = _decoder.decode(rows[0][0]) if rows else None
-        after = doc["position"] if doc else 0
+        doc, events = await self._doc_and_tail(run_id)
+        if len(events) == _PAGE:
+            await self._catch_up(_TAIL_S)
+            doc, events = await self._doc_and_tail(run_id)
         news: Facts = []
-        while events := await self._log.read_run(run_id, after, _PAGE):
+        while events:
             for event in events:
                 fact = event.fact()
                 doc = evolve_run(doc, event, fact)
                 news.append((event, fact))
-            after = events[-1].position
             if len(events) < _PAGE:
                 break
+            if len(news) >= _MOST_FOLDED:
+                raise unavailable(f"the read models are over {len(news)} events behind {run_id}")
+            events = await self._log.read_run(run_id, events[-1].position, _PAGE)
         if doc is None:
             raise not_found("run", f"there is no run {run_id}")
         return doc, news
+
+    async def _doc_and_tail(self, run_id: str) -> tuple[Doc | None, list[Recorded]]:
+        rows = await self._fetch(queries.RUN_DOC, run_id)
+        doc: Doc | None = _decoder.decode(rows[0][0]) if rows else None
+        return doc, await self._log.read_run(run_id, doc["position"] if doc else 0, _PAGE)
 
     async def run_page(
         self,
@@ -91,26 +145,28 @@ class Reader:
         limit: int,
     ) -> list[asyncpg.Record]:
         """Return a page of runs, newest first, after the (created_at, run id) seen last."""
-        await self._catch_up()
+        await self._catch_up(_LIST_S)  # a list is not folded
         at, run_id = seen or (None, None)
         wanted = msgspec.json.encode(labels).decode()
         return await self._fetch(queries.RUN_PAGE, state, wanted, at, run_id, limit)
 
-    async def _catch_up(self) -> None:
-        """Give the read models a moment to reach what is on the log now: a list is not folded."""
-        end = await self._log.end(0)
+    async def _catch_up(self, most_s: float) -> None:
+        """Let the read models reach what is on the log now, as long as a driver moves them."""
+        end = await self._log.end(_PARTITION)
         loop = asyncio.get_running_loop()
-        until = loop.time() + _CATCH_UP_S
-        while loop.time() < until:
-            rows = await self._fetch(spine_queries.CURSOR, "views", 0)
-            if rows and rows[0][0] >= end:
+        until, moved_at, reached = loop.time() + most_s, loop.time(), -1
+        while (now := loop.time()) < until:
+            position, led = (await self._fetch(queries.PROJECTION, _PARTITION))[0]
+            if position > reached:
+                reached, moved_at = position, now
+            if position >= end or not led or now - moved_at > _STALLED_S:
                 return
-            await asyncio.sleep(_CATCH_UP_POLL_S)
+            await asyncio.sleep(_POLL_S)
 
     async def trial_page(self, run_id: str, wanted: TrialFilter, limit: int) -> list[Doc]:
         """Return a page of a run's trials in order of the text of their ids."""
         _, news = await self._run_and_news(run_id)
-        newer = await self._with_news(run_id, news)
+        newer = await self._with_news(queries.TRIAL_DOCS, run_id, news, trial_of, evolve_trial)
         rows = await self._fetch(
             queries.TRIAL_PAGE,
             run_id,
@@ -129,7 +185,8 @@ class Reader:
         """Return one trial. Raises a 404 problem."""
         check_trial_id(trial_id)
         _, news = await self._run_and_news(run_id)
-        newer = await self._with_news(run_id, [one for one in news if trial_of(one[1]) == trial_id])
+        news = [one for one in news if trial_of(one[1]) == trial_id]
+        newer = await self._with_news(queries.TRIAL_DOCS, run_id, news, trial_of, evolve_trial)
         if trial_id in newer:
             return newer[trial_id]
         rows = await self._fetch(queries.TRIAL_DOC, run_id, trial_id)
@@ -143,17 +200,24 @@ class Reader:
         rows = await self._fetch(queries.TRIAL_EVENTS, run_id, requested, trial_id, _TRIAL_EVENTS)
         return [Recorded(*row) for row in rows]
 
-    async def _with_news(self, run_id: str, news: Facts) -> dict[str, Doc]:
-        """Return the trials that the events are about, with the events folded in."""
-        about = [(trial_of(fact), event, fact) for event, fact in news]
-        names = list(dict.fromkeys(name for name, _, _ in about if name is not None))
+    async def _with_news(
+        self,
+        query: str,
+        run_id: str,
+        news: Facts,
+        name_of: Callable[[ev.Fact], _Name | None],
+        evolve: Evolve,
+    ) -> dict[_Name, Doc]:
+        """Return the steps or trials that the events are about, with the events folded in."""
+        about = [(name, event, fact) for event, fact in news if (name := name_of(fact)) is not None]
+        names = list(dict.fromkeys(name for name, _, _ in about))
         if not names:
             return {}
-        rows = await self._fetch(queries.TRIAL_DOCS, [run_id] * len(names), names)
-        docs: dict[str, Doc] = {row[1]: _decoder.decode(row[2]) for row in rows}
+        rows = await self._fetch(query, [run_id] * len(names), names)
+        docs: dict[_Name, Doc] = {row[1]: _decoder.decode(row[2]) for row in rows}
         for name, event, fact in about:
-            doc = evolve_trial(docs.get(name), event, fact) if name is not None else None
-            if name is not None and doc is not None:
+            doc = evolve(docs.get(name), event, fact)
+            if doc is not None:
                 docs[name] = doc
         return docs
 
@@ -164,6 +228,12 @@ class Reader:
     async def _fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
         async with driver_connection(self._engine) as connection:
             return await connection.fetch(query, *arguments)
+
+
+class _Labelled(msgspec.Struct):
+    """The part of a recorded spec that is shown apart."""
+
+    labels: dict[str, str]
 
 
 def check_run_id(run_id: str) -> None:

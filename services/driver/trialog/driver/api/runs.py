@@ -25,6 +25,7 @@ from trialog.driver.api.routing import (
     problems,
     router,
 )
+from trialog.driver.api.steps import run_with_steps
 from trialog.driver.views import Doc, timestamp
 from trialog.proto import events as ev
 from trialog.proto.canonical import bytes_digest
@@ -98,7 +99,7 @@ async def create_run(
         if verdict.answer == "different":
             raise _other_body()
         verdict.check()
-    run = await reader.run(run_id)
+    run = await run_with_steps(reader, run_id)
     return answer(run, 201 if there is None else 200, {"Location": f"/runs/{run_id}"})
 
 
@@ -199,17 +200,6 @@ def _summary(row: Any) -> Doc:
     responses=problems(404),
 )
 async def get_run(reader: Reading, run_id: RunId) -> Response:
-    """A run as it is on the log now."""
-    return answer(await reader.run(run_id))
-
-
-@routes.get(
-    "/runs/{run_id}/steps",
-    operation_id="list_steps",
-    summary="Look at a run's steps",
-    response_model=schemas.Steps,
-    responses=problems(404),
-)
-async def list_steps(reader: Reading, run_id: RunId) -> Response:
-    """The steps that have begun."""
-    return answer({"steps": (await reader.run(run_id))["steps"]})
+    """A run as it is on the log now, with its first thousand steps; ``steps_cursor`` leads to
+    those beyond."""
+    return answer(await run_with_steps(reader, run_id))

@@ -97,6 +97,7 @@ class Step(_Shape):
 
     step: int
     state: StepState
+    position: int = Field(description="Position of the step's last event on the log.")
     mean_reward: float | None
     mean_turns: float | None
     n_trials: int = Field(description="Trials that are scored.")
@@ -128,9 +129,15 @@ class Run(_Shape):
     position: int = Field(description="Position of the run's last event on the log.")
     failure: str | None
     n_steps: int
+    current_step: int | None = Field(description="The last step that has begun.")
     steps_applied: int
     mean_reward: float | None = Field(description="Of the last applied step.")
-    steps: list[Step]
+    weights_version: int
+    weights_digest: str
+    steps: list[Step] = Field(description="The first thousand.")
+    steps_cursor: str | None = Field(
+        description="Where /runs/{run_id}/steps goes on; null when these are all."
+    )
     counts: Counts
     cost: Cost
     faults: list[Fault]
@@ -159,10 +166,11 @@ class RunPage(_Shape):
     next_cursor: str | None
 
 
-class Steps(_Shape):
-    """A run's steps so far."""
+class StepPage(_Shape):
+    """Steps in order; ``next_cursor`` is null on the last page."""
 
     steps: list[Step]
+    next_cursor: str | None
 
 
 class Provenance(_Shape):

@@ -11,7 +11,8 @@ from trialog.driver.api.dependencies import ApiDependencies, Deps, Reading
 from trialog.driver.api.problems import ProblemError
 from trialog.driver.api.reader import Reader
 from trialog.driver.api.routing import RunId, answer, problems, router
-from trialog.driver.views import RUN_ENDED, Doc
+from trialog.driver.api.steps import run_with_steps
+from trialog.driver.views import RUN_ENDED
 from trialog.proto import events as ev
 from trialog.spine.log import Append, new_event
 
@@ -29,7 +30,8 @@ routes = router("runs")
 )
 async def cancel_run(deps: Deps, reader: Reading, run_id: RunId) -> Response:
     """Its open trials end cancelled. Cancelling a cancelled run changes nothing."""
-    return answer(await _steer(deps, reader, run_id, "cancelled"))
+    await _steer(deps, reader, run_id, "cancelled")
+    return answer(await run_with_steps(reader, run_id))
 
 
 @routes.post(
@@ -41,7 +43,8 @@ async def cancel_run(deps: Deps, reader: Reading, run_id: RunId) -> Response:
 )
 async def pause_run(deps: Deps, reader: Reading, run_id: RunId) -> Response:
     """What is in flight still records. Pausing a paused run changes nothing."""
-    return answer(await _steer(deps, reader, run_id, "paused"))
+    await _steer(deps, reader, run_id, "paused")
+    return answer(await run_with_steps(reader, run_id))
 
 
 @routes.post(
@@ -53,7 +56,8 @@ async def pause_run(deps: Deps, reader: Reading, run_id: RunId) -> Response:
 )
 async def resume_run(deps: Deps, reader: Reading, run_id: RunId) -> Response:
     """Its unfinished work is offered again. Resuming a running run changes nothing."""
-    return answer(await _steer(deps, reader, run_id, "running"))
+    await _steer(deps, reader, run_id, "running")
+    return answer(await run_with_steps(reader, run_id))
 
 
 async def _steer(
@@ -61,8 +65,8 @@ async def _steer(
     reader: Reader,
     run_id: str,
     wanted: Literal["cancelled", "paused", "running"],
-) -> Doc:
-    """Append the fact that takes a run to a state, unless it is there; return the run.
+) -> None:
+    """Append the fact that takes a run to a state, unless it is there.
 
     The fact's slot decides between callers that race: a loser looks again at what became of it.
     """
@@ -70,7 +74,7 @@ async def _steer(
     partition = (await deps.runs.get(run_id)).partition
     for _ in range(_TRIES):
         if run["state"] == wanted:
-            return run
+            return
         if run["state"] in RUN_ENDED:
             detail = f"run {run_id} is {run['state']}"
             raise ProblemError(409, "run-ended", "The run has ended", detail)
@@ -85,5 +89,5 @@ async def _steer(
         run = await reader.run(run_id)
         # Recorded after the run's end, a pause means nothing: the next round says so.
         if verdict.ok and run["state"] not in RUN_ENDED:
-            return run
+            return
     raise ProblemError(409, "contended", "The run's state keeps changing", "try again")

@@ -45,10 +45,9 @@ async def get_weights(
 async def _named(deps: ApiDependencies, run: Doc, version: str) -> tuple[int, str]:
     """Return number and digest of a version. Raises a 404 problem."""
     run_id: str = run["run_id"]
-    applied = [step for step in run["steps"] if step["state"] == "applied"]
-    if version == _LATEST and applied:
-        return applied[-1]["weights_version"], applied[-1]["weights_digest"]
-    number = 0 if version == _LATEST else _number(run_id, version)
+    if version == _LATEST:
+        return run["weights_version"], run["weights_digest"]
+    number = _number(run_id, version)
     if number == 0:
         return 0, (await deps.runs.get(run_id)).request.initial_weights
     event = await deps.log.at_slot(run_id, f"step-applied:{number - 1}")

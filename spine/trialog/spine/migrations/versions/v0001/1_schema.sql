@@ -102,6 +102,13 @@ create table run_view (
 );
 create index run_view_order on run_view (created_at desc, run_id desc);
 
+create table step_view (
+    run_id text not null,
+    step   integer not null,
+    doc    json not null,
+    primary key (run_id, step)
+);
+
 create table trial_view (
     run_id   text not null,
     trial_id text collate "C" not null,

@@ -125,6 +125,7 @@ create function project(
     p_partition integer, p_position bigint, p_incarnation bigint, p_fence bigint,
     r_run text[], r_position bigint[], r_state text[], r_created timestamptz[], r_labels text[],
     r_doc text[],
+    s_run text[], s_step integer[], s_doc text[],
     t_run text[], t_trial text[], t_step integer[], t_state text[], t_doc text[]
 ) returns boolean language plpgsql volatile security definer as $$
 begin
@@ -137,6 +138,9 @@ begin
         as u (run, position, state, created, labels, doc)
     on conflict (run_id) do update
         set position = excluded.position, state = excluded.state, doc = excluded.doc;
+    insert into step_view (run_id, step, doc)
+    select u.run, u.step, u.doc::json from unnest(s_run, s_step, s_doc) as u (run, step, doc)
+    on conflict (run_id, step) do update set doc = excluded.doc;
     insert into trial_view (run_id, trial_id, step, state, doc)
     select u.run, u.trial, u.step, u.state, u.doc::json
     from unnest(t_run, t_trial, t_step, t_state, t_doc) as u (run, trial, step, state, doc)
@@ -153,6 +157,8 @@ begin
     end if;
     delete from trial_view t using run_view r
     where t.run_id = r.run_id and r.partition = p_partition;
+    delete from step_view s using run_view r
+    where s.run_id = r.run_id and r.partition = p_partition;
     delete from run_view where partition = p_partition;
     return true;
 end $$;
