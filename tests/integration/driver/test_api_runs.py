@@ -10,14 +10,16 @@ from typing import Any
 import httpx
 import pytest
 from support import facts as f
-from support.api import project_all, serve_api
-from trialog.driver.api import schemas
+from support.api import own, project_all, serve_api
+from trialog.driver.api import reader, schemas
 from trialog.proto import events as ev
 from trialog.proto.canonical import bytes_digest
 from trialog.proto.policy import initial_weights
 from trialog.spine.blobs import PostgresBlobs
 from trialog.spine.bus import Bus
+from trialog.spine.database import driver_connection
 from trialog.spine.log import Append, new_event
+from trialog.spine.postgres import queries
 from trialog.spine.postgres.log import PostgresLog
 
 
@@ -175,6 +177,95 @@ async def test_an_answer_is_never_older_than_the_log(
     assert steps == {"steps": run["steps"], "next_cursor": None}
     await project_all(log)
     assert (await api.get(f"/runs/{run_id}")).json() == run
+
+
+@pytest.mark.parametrize("limit", [1, 3, 1000])
+async def test_steps_are_listed_in_pages_however_much_is_projected(
+    api: httpx.AsyncClient, log: PostgresLog, limit: int
+) -> None:
+    run_id = (await created(api, n_steps=12))["run_id"]
+    path = f"/runs/{run_id}/steps"
+    steps = [(f.step_requested(n), f.step_applied(n)) for n in range(11)]
+    await append(log, run_id, *(fact for step in steps[:5] for fact in step), steps[5][0])
+    await project_all(log)
+    await append(log, run_id, steps[5][1], *(fact for step in steps[6:] for fact in step))
+    for _ in ("behind", "projected"):
+        seen: list[schemas.Step] = []
+        cursor: str | None = None
+        while True:
+            params: dict[str, Any] = {"limit": limit} | ({"cursor": cursor} if cursor else {})
+            answer = await api.get(path, params=params)
+            page = schemas.StepPage.model_validate(answer.json())
+            seen += page.steps
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert [step.step for step in seen] == list(range(11))
+        assert {step.state for step in seen} == {"applied"}
+        only = (await api.get(path, params={"step": 5, "limit": limit})).json()
+        assert [step["weights_version"] for step in only["steps"]] == [6]
+        assert only["next_cursor"] is None
+        assert (await api.get(path, params={"step": 11})).json()["steps"] == []
+        await project_all(log)
+    for params in ({"step": -1}, {"limit": 0}, {"cursor": "WyJ4Il0"}, {"cursor": "WyLCsiJd"}):
+        answer = await api.get(path, params=params)
+        assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, *params)
+
+
+async def test_a_run_shows_its_first_thousand_steps_and_where_to_go_on(
+    api: httpx.AsyncClient, log: PostgresLog
+) -> None:
+    run_id = (await created(api, n_steps=2000))["run_id"]
+    facts = [f.step_applied(n) for n in range(1001)]
+    await append(log, run_id, *facts[:500])
+    await append(log, run_id, *facts[500:1000])
+    await project_all(log)
+    run = (await api.get(f"/runs/{run_id}")).json()
+    assert (len(run["steps"]), run["steps_cursor"]) == (1000, None)
+    await append(log, run_id, facts[1000])
+    run = (await api.get(f"/runs/{run_id}")).json()
+    schemas.Run.model_validate(run)
+    assert (len(run["steps"]), run["steps"][-1]["step"]) == (1000, 999)
+    assert (run["steps_applied"], run["current_step"]) == (1001, 1000)
+    params = {"cursor": run["steps_cursor"]}
+    rest = (await api.get(f"/runs/{run_id}/steps", params=params)).json()
+    assert [step["step"] for step in rest["steps"]] == [1000]
+
+
+async def test_a_long_tail_is_left_to_a_projector_that_gets_on(
+    api: httpx.AsyncClient, log: PostgresLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_PAGE", 10)
+    monkeypatch.setattr(reader, "_MOST_FOLDED", 30)
+    await project_all(log)
+    run_id = (await created(api, n_steps=100))["run_id"]
+    await append(log, run_id, *(f.step_applied(n) for n in range(25)))
+    run = (await api.get(f"/runs/{run_id}")).json()
+    assert run["steps_applied"] == 25, "nobody projects, and it is not too much to fold"
+    await append(log, run_id, *(f.step_applied(n) for n in range(25, 100)))
+    for path in ("", "/steps", "/trials", "/weights/latest"):
+        answer = await api.get(f"/runs/{run_id}{path}")
+        assert (answer.status_code, answer.json()["title"]) == (503, "Temporarily unavailable")
+    monkeypatch.setattr(reader, "_STALLED_S", 4)
+    monkeypatch.setattr(reader, "_TAIL_S", 4)
+    asked = asyncio.create_task(api.get(f"/runs/{run_id}"))
+    await project_all(log)
+    run = (await asked).json()
+    assert (run["steps_applied"], len(run["steps"])) == (100, 100)
+
+
+async def test_a_long_tail_is_not_waited_for_where_nobody_leads(
+    api: httpx.AsyncClient, log: PostgresLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = (await created(api, n_steps=100))["run_id"]
+    fence = await own(log)
+    await append(log, run_id, *(f.step_applied(n) for n in range(50)))
+    async with driver_connection(log.engine) as connection:
+        await connection.execute(queries.LEAVE_PARTITION, 0, log.incarnation, fence)
+    monkeypatch.setattr(reader, "_PAGE", 10)
+    monkeypatch.setattr(reader, "_STALLED_S", 3600)
+    monkeypatch.setattr(reader, "_TAIL_S", 3600)
+    assert (await api.get(f"/runs/{run_id}")).json()["steps_applied"] == 50
 
 
 async def test_runs_are_listed_in_pages_newest_first(

@@ -34,6 +34,19 @@ async def trial_docs(engine: AsyncEngine, run_id: str) -> dict[str, Any]:
     return {row[0]: json.loads(row[1]) for row in await rows(engine, query, run_id)}
 
 
+async def step_docs(engine: AsyncEngine, run_id: str) -> dict[int, Any]:
+    query = "select step, doc::text from step_view where run_id = $1"
+    return {row[0]: json.loads(row[1]) for row in await rows(engine, query, run_id)}
+
+
+async def all_docs(engine: AsyncEngine, run_id: str) -> tuple[Any, ...]:
+    return (
+        await run_doc(engine, run_id),
+        await step_docs(engine, run_id),
+        await trial_docs(engine, run_id),
+    )
+
+
 async def append(log: PostgresLog, run_id: str, facts: Sequence[ev.Fact]) -> None:
     (await log.commit(Append([new_event(run_id, fact) for fact in facts]))).check()
 
@@ -68,10 +81,11 @@ async def test_batches_of_any_size_give_the_same_documents(
     events = await unprojected(log, projector)
     for event in events:  # each in a batch of its own, by a projector that remembers nothing
         await Projector(log, 0).apply([event], fence)
-    singly = await run_doc(engine, run_id), await trial_docs(engine, run_id)
+    singly = await all_docs(engine, run_id)
     await projector.apply(events, fence)
-    assert (await run_doc(engine, run_id), await trial_docs(engine, run_id)) == singly
-    doc, trials = singly
+    assert await all_docs(engine, run_id) == singly
+    doc, steps, trials = singly
+    assert (steps[0]["state"], steps[0]["n_judged"], len(steps)) == ("applied", 2, 1)
     assert (doc["state"], doc["counts"]["executed"]["judge"]) == ("completed", 2)
     assert {trial["state"] for trial in trials.values()} == {"judged"}
     assert await projector.cursor() == events[-1].position
@@ -136,10 +150,14 @@ async def test_read_models_are_rebuilt_from_the_log(
     fence = await own(log)
     await append(log, run_id, small_run(run_id))
     await projector.apply(await unprojected(log, projector), fence)
-    kept = await run_doc(engine, run_id), await trial_docs(engine, run_id)
+    kept = await all_docs(engine, run_id)
     monkeypatch.setattr(module, "_PAGE", 5)  # many pages, and documents in memory between them
     assert await projector.rebuild(fence) == await log.end(0)
-    assert (await run_doc(engine, run_id), await trial_docs(engine, run_id)) == kept
+    assert await all_docs(engine, run_id) == kept
+    await rows(engine, "select forget_views(0, $1, $2)", log.incarnation, fence)
+    assert await all_docs(engine, run_id) == (None, {}, {})
+    assert await projector.cursor() == 0
+    await projector.rebuild(fence)
 
 
 async def test_memory_is_bounded_and_what_was_let_go_is_loaded(
@@ -161,3 +179,38 @@ async def test_memory_is_bounded_and_what_was_let_go_is_loaded(
     found = await trial_docs(engine, run_id)
     assert {doc["state"] for doc in found.values()} == {"recorded"}
     assert len(projector._trials.documents) == 3
+
+
+WRITTEN = """
+with batch as (select xmin from cursor where name = 'views' and partition = 0)
+select count(*), sum(length(v.text))
+from (select xmin, doc::text from run_view union all select xmin, doc::text from step_view
+    union all select xmin, doc::text from trial_view) v (xmin, text), batch
+where v.xmin = batch.xmin
+"""
+
+
+async def test_a_late_step_writes_no_more_than_an_early_one(
+    log: PostgresLog, engine: AsyncEngine, projector: Projector, run_id: str
+) -> None:
+    """Rows and bytes of documents in the transaction that moved the cursor."""
+    fence = await own(log)
+    await projector.apply(await unprojected(log, projector), fence)
+    await append(log, run_id, [f.run_requested(run_id, n_steps=2000, labels={"team": "a" * 200})])
+    written: dict[int, tuple[int, int]] = {}
+    for step in (0, 1, 1999):
+        # What lies between is in the log and in the read models, in batches of its own.
+        between = range(2, 1999) if step == 1999 else ()
+        facts = [fact for n in between for fact in (f.step_requested(n), f.step_applied(n))]
+        for start in range(0, len(facts), 500):
+            await append(log, run_id, facts[start : start + 500])
+        await projector.apply(await unprojected(log, projector), fence)
+        course = [*f.judged_trial(f"s{step}-p0-n0", step), f.step_requested(step)]
+        await append(log, run_id, [*course, f.step_applied(step)])
+        await projector.apply(await unprojected(log, projector), fence)
+        ((count, size),) = await rows(engine, WRITTEN)
+        written[step] = (count, size)
+    assert len(await step_docs(engine, run_id)) == 2000
+    assert {count for count, _ in written.values()} == {3}, "its run, its step, its trial"
+    digits = 60  # of step numbers, positions, counts and sums
+    assert written[1999][1] <= written[1][1] + digits, written
