@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, TypeVar
 
 import nats
 import nats.errors
@@ -16,6 +17,7 @@ from nats.js import errors as js_errors
 
 from trialog.spine import telemetry
 
+_T = TypeVar("_T")
 STREAM = "WORK"
 ACK_WAIT_S = 30.0
 _DEDUP_S = 120.0
@@ -47,6 +49,9 @@ class Bus:
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        # Called when the connection is back: what stood at the server is gone.
+        self.reconnected: set[Callable[[], None]] = set()
+        self._asking: set[asyncio.Task[Any]] = set()
         self.jetstream: JetStreamContext = client.jetstream(timeout=5)
 
     @classmethod
@@ -55,6 +60,12 @@ class Bus:
 
         async def quiet(error: Exception) -> None:
             telemetry.logger().debug("bus", error=repr(error))
+
+        async def back() -> None:
+            for asking in list(bus._asking):
+                asking.cancel()
+            for call in list(bus.reconnected):
+                call()
 
         client = await nats.connect(
             url,
@@ -66,11 +77,33 @@ class Bus:
             # A subscription that nobody reads any more must not hold up the end by 30 s.
             drain_timeout=5,
             error_cb=quiet,
+            reconnected_cb=back,
         )
-        return cls(client)
+        bus = cls(client)
+        return bus
+
+    async def _ask(self, ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Ask the server, and ask anew when the connection came back meanwhile.
+
+        The answer went with the old connection: without this each caller waits for its timeout.
+        """
+        while True:
+            asking = asyncio.create_task(ask())
+            self._asking.add(asking)
+            try:
+                return await asking
+            except asyncio.CancelledError:
+                caller = asyncio.current_task()
+                if caller is None or caller.cancelling():
+                    raise
+            finally:
+                self._asking.discard(asking)
 
     async def ensure_stream(self) -> StreamState:
         """Create the stream when it is not there and return what it is."""
+        return await self._ask(self._ensure_stream)
+
+    async def _ensure_stream(self) -> StreamState:
         config = api.StreamConfig(
             name=STREAM,
             subjects=["work.>"],
@@ -89,23 +122,21 @@ class Bus:
     async def ensure_consumer(self, kind: str, pool: str) -> str:
         """Create or update the durable consumer of a kind and pool; return its name."""
         name = f"{kind}-{pool}"
-        await self.jetstream.add_consumer(
-            STREAM,
-            api.ConsumerConfig(
-                durable_name=name,
-                filter_subject=subject_of(kind, pool),
-                ack_policy=api.AckPolicy.EXPLICIT,
-                ack_wait=ACK_WAIT_S,
-                max_deliver=-1,
-                max_ack_pending=100_000,
-            ),
+        config = api.ConsumerConfig(
+            durable_name=name,
+            filter_subject=subject_of(kind, pool),
+            ack_policy=api.AckPolicy.EXPLICIT,
+            ack_wait=ACK_WAIT_S,
+            max_deliver=-1,
+            max_ack_pending=100_000,
         )
+        await self._ask(lambda: self.jetstream.add_consumer(STREAM, config))
         return name
 
     async def delivered(self, kind: str, pool: str) -> int:
         """Return the stream sequence up to which the consumer has handed out everything."""
         try:
-            info = await self.jetstream.consumer_info(STREAM, f"{kind}-{pool}")
+            info = await self._ask(lambda: self.jetstream.consumer_info(STREAM, f"{kind}-{pool}"))
         except js_errors.NotFoundError:
             # No worker has come yet, or it was deleted: autoscalers want it to exist anyway.
             await self.ensure_consumer(kind, pool)
@@ -117,12 +148,15 @@ class Bus:
 
         A message id that the stream saw within two minutes is not stored twice. Raises DOWN.
         """
-        sends = [
-            self.jetstream.publish(subject, payload, headers={"Nats-Msg-Id": message_id})
-            for subject, payload, message_id in messages
-        ]
-        acks = await asyncio.gather(*sends)
-        return [ack.seq for ack in acks]
+
+        async def send() -> list[int]:
+            sends = [
+                self.jetstream.publish(subject, payload, headers={"Nats-Msg-Id": message_id})
+                for subject, payload, message_id in messages
+            ]
+            return [ack.seq for ack in await asyncio.gather(*sends)]
+
+        return await self._ask(send)
 
     async def hint(self, partition: int) -> None:
         """Say that a partition of the log has grown; lost hints cost a poll's delay."""

@@ -43,7 +43,7 @@ async def migrate(admin_url: str, app_url: str) -> None:
     ``admin_url`` is the owner's; ``app_url`` names the services' role and its password.
     Raises ValueError for a role name that is no plain identifier.
     """
-    engine = create_async_engine(async_url(admin_url))
+    engine = create_async_engine(async_url(admin_url))  # not ours: DDL wants a transaction
     try:
         async with engine.connect() as lock:
             await lock.execute(sa.text("select pg_advisory_lock(:key)"), {"key": _LOCK})

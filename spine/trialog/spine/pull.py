@@ -56,6 +56,17 @@ class StandingPull:
 
     async def run(self) -> None:
         """Pull until cancelled; whatever happens to the bus, start again."""
+        self._bus.reconnected.add(self._reconnected)
+        try:
+            await self._pull_for_ever()
+        finally:
+            self._bus.reconnected.discard(self._reconnected)
+
+    def _reconnected(self) -> None:
+        self._broken = True
+        self._changed.set()
+
+    async def _pull_for_ever(self) -> None:
         failures = 0
         log = telemetry.logger().bind(kind=self._kind, pool=self._pool)
         while True:

@@ -26,7 +26,12 @@ create function commit_batch(
     member integer, verdict text, fence bigint, failures integer, injected integer, lost integer,
     result bigint, breakdowns integer
 )
-language plpgsql volatile security definer as $$
+language plpgsql volatile security definer
+-- Plans are kept, and may be made while the tables are empty: they must look rows up by key, one
+-- by one, or every batch costs more than the last until somebody runs ANALYZE. Hence also the
+-- lateral look-ups: `offset 0` keeps the planner from turning a join round.
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
 declare
     n        constant integer := coalesce(cardinality(m_kind), 0);
     n_events constant integer := coalesce(cardinality(e_id), 0);
@@ -65,9 +70,8 @@ begin
     for r in
         select u.i, u.kind, u.expected, w.*, run.state as run_state
         from unnest(m_kind, m_key, m_fence) with ordinality as u (kind, key, expected, i)
-        join work w on w.key = u.key
-        join run on run.run_id = w.run_id
-        where u.key is not null
+        cross join lateral (select * from work where work.key = u.key offset 0) w
+        cross join lateral (select run.state from run where run.run_id = w.run_id offset 0) run
     loop
         i := r.i;
         v_fence[i] := r.fence; v_fail[i] := r.failures; v_inj[i] := r.injected;
@@ -116,7 +120,10 @@ begin
         for r in
             select u.i, u.member, e.position, e.body_hash = u.body_hash as same
             from unnest(e_id, e_member, e_hash) with ordinality as u (id, member, body_hash, i)
-            join event e on e.event_id = u.id
+            cross join lateral (
+                select event.position, event.body_hash from event
+                where event.event_id = u.id offset 0
+            ) e
         loop
             e_pos[r.i] := r.position;
             if not r.same and v[r.member] = 'ok' then v[r.member] := 'different'; end if;
@@ -209,12 +216,14 @@ begin
         result = case when u.kind = 'f' then v_last[u.i] else w.result end
     from unnest(m_kind, m_key, m_lease_ms, m_injected) with ordinality
         as u (kind, key, lease_ms, injected, i)
-    where w.key = u.key and (v[u.i] = 'ok' or v[u.i] = 'closed');
+    cross join lateral (select work.ctid from work where work.key = u.key offset 0) at_key
+    where w.ctid = at_key.ctid and (v[u.i] = 'ok' or v[u.i] = 'closed');
 
     if cardinality(c_key) > 0 then
         update work w set closed = true, done = w.incarnation is null, dead = false
         from unnest(c_member, c_key) as u (member, key)
-        where w.key = u.key and v[u.member] = 'ok' and (not w.done or w.dead);
+        cross join lateral (select work.ctid from work where work.key = u.key offset 0) at_key
+        where w.ctid = at_key.ctid and v[u.member] = 'ok' and (not w.done or w.dead);
     end if;
 
     for i in 1 .. n loop
