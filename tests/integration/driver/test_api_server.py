@@ -166,6 +166,8 @@ async def test_the_description_is_complete(log: PostgresLog, blobs: PostgresBlob
         "POST /runs/{run_id}/resume",
         "GET /trials/{run_id}/{trial_id}",
         "GET /trials/{run_id}/{trial_id}/trajectory",
+        "GET /dead-letters",
+        "POST /dead-letters/redrive",
         "GET /log/verify",
         "GET /processes",
         "GET /livez",

@@ -1,6 +1,7 @@
 """Every SQL statement of the driver's read models, named and described in one place.
 
-They are written by the functions project and forget_views of the spine's migrations.
+They are written by the functions project and forget_views of the spine's migrations. Dead work is
+read from the work itself.
 """
 
 from __future__ import annotations
@@ -66,6 +67,20 @@ select doc::text from trial_view
 where run_id = $1 and ($2::integer is null or step = $2) and ($3::text is null or state = $3)
     and trial_id > $4 and trial_id <> all ($5::text[])
 order by trial_id limit $6
+"""
+
+# Work that was given up, after a key that was seen; of one run or of all ($1 is null).
+DEAD_LETTERS = """
+select key, kind, run_id, breakdowns from work
+where dead and ($1::text is null or run_id = $1) and key > $2 order by key limit $3
+"""
+WORK = """
+select w.run_id, w.dead, w.done, w.closed, w.reoffer, r.state as run_state
+from work w join run r on r.run_id = w.run_id where w.key = $1
+"""
+EVENTS = """
+select partition, position, event_id, run_id, type, schema_version, data::text, recorded_at
+from event where event_id = any($1::uuid[])
 """
 
 # The events that name a trial, from its request on.

@@ -7,7 +7,16 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from trialog.driver.api import events, operations, runs, steering, steps, trials, weights
+from trialog.driver.api import (
+    dead_letters,
+    events,
+    operations,
+    runs,
+    steering,
+    steps,
+    trials,
+    weights,
+)
 from trialog.driver.api.dependencies import ApiDependencies
 from trialog.driver.api.following import Following
 from trialog.driver.api.problems import add_handlers
@@ -46,7 +55,7 @@ def create_app(deps: ApiDependencies) -> FastAPI:
     app.state.dependencies = deps
     app.state.reader = Reader(deps.log, deps.engine)
     app.state.following = Following(deps.bus)
-    for module in (runs, steps, steering, trials, weights, events, operations):
+    for module in (runs, steps, steering, trials, weights, events, dead_letters, operations):
         app.include_router(module.routes)
     add_handlers(app)
     app.add_middleware(Guard, api_key=deps.api_key, max_body_bytes=deps.max_body_bytes)

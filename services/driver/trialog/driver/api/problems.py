@@ -64,6 +64,11 @@ def invalid(errors: Sequence[tuple[str, str]], title: str = "Invalid request") -
     return ProblemError(422, "invalid", title, detail[:2000], errors=errors)
 
 
+def broken_json(detail: str) -> ProblemError:
+    """400: the body is no JSON."""
+    return ProblemError(400, "broken-json", "Broken JSON", detail)
+
+
 def unavailable(detail: str) -> ProblemError:
     """503: it may work in a moment."""
     headers = {"Retry-After": str(_RETRY_AFTER_S)}
@@ -89,6 +94,8 @@ def _problem_of(error: Exception) -> ProblemError:
             return error
         case HTTPException():
             return _of_status(error)
+        case RequestValidationError() if error.errors()[0]["type"] == "json_invalid":
+            return broken_json(str(error.errors()[0]["ctx"]["error"]))
         case RequestValidationError():
             return invalid([(_field(one["loc"]), one["msg"]) for one in error.errors()])
         case EventTooLargeError():

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from trialog.driver.api import schemas
 from trialog.driver.api.dependencies import Deps, Reading
-from trialog.driver.api.problems import ProblemError, invalid
+from trialog.driver.api.problems import ProblemError, broken_json, invalid
 from trialog.driver.api.routing import (
     Cursor,
     Limit,
@@ -122,8 +122,7 @@ async def _spec_of(request: Request) -> RunSpec:
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
     if found[0]["type"] == "json_invalid":
-        detail = found[0]["msg"].removeprefix("Invalid JSON: ")
-        raise ProblemError(400, "broken-json", "Broken JSON", detail)
+        raise broken_json(found[0]["msg"].removeprefix("Invalid JSON: "))
     raise invalid([_named(one["loc"], one["msg"]) for one in found], "Invalid run")
 
 

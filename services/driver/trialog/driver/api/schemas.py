@@ -19,6 +19,8 @@ StepState = Literal["running", "training", "applied"]
 
 RUN_ID = "r-abcdefghijklmnop"
 TRIAL_ID = "s0-p1-n0"
+WORK_KEY = f"{RUN_ID}/{TRIAL_ID}/generate"
+WORK_KEY_PATTERN = r"^[!-~]{1,300}$"
 _AT = "2026-11-30T12:00:00.000000+00:00"
 
 
@@ -258,6 +260,38 @@ class Weights(_Shape):
     version: int
     digest: str
     doc_prior: dict[str, list[float]] = Field(examples=[{"w0": [1.0] * N_DOCS}])
+
+
+class DeadLetter(_Shape):
+    """Work whose message could not be handled; its run goes on without it, or waits for it."""
+
+    key: str = Field(examples=[WORK_KEY])
+    kind: str = Field(description="The queue that handed it out.", examples=["trial"])
+    run_id: str = Field(examples=[RUN_ID])
+    error: str | None = Field(description="Of the last delivery, when it was recorded.")
+    deliveries: int = Field(description="In all; 5 more after each time it is offered again.")
+    dead_since: datetime | None
+
+
+class DeadLetterPage(_Shape):
+    """Dead work in order of its keys; ``next_cursor`` is null on the last page."""
+
+    dead_letters: list[DeadLetter]
+    next_cursor: str | None
+
+
+class Redrive(_Shape):
+    """Which dead work is to be offered again."""
+
+    key: str = Field(pattern=WORK_KEY_PATTERN, examples=[WORK_KEY])
+
+
+class Redriven(_Shape):
+    """Work that is offered again: soon, or when its run is no longer paused."""
+
+    key: str = Field(examples=[WORK_KEY])
+    run_id: str = Field(examples=[RUN_ID])
+    run_state: Literal["running", "paused"]
 
 
 class Verification(_Shape):
