@@ -268,7 +268,7 @@ async def test_every_function_with_its_owners_rights_looks_in_public_only(
     loose = {
         row["proname"]
         for row in rows
-        if row["prosecdef"] and row["proconfig"] != ["search_path=pg_catalog, public, pg_temp"]
+        if row["prosecdef"] and "search_path=pg_catalog, public, pg_temp" not in row["proconfig"]
     }
     assert loose == set()
     assert {row["proname"] for row in rows if not row["prosecdef"]} == {"refuse_change"}
