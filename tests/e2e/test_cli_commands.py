@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_api import RUN, FakeDriver, Served, make_trial, serve
+from support.fake_api import RUN, FakeDriver, Served, make_dead_letter, make_trial, serve
 from trialog.cli.commands.results import RUN_KEYS, STEP_KEYS, TRIAL_KEYS
 
 TRIALOG = str(Path(sys.executable).with_name("trialog"))
@@ -155,6 +155,29 @@ def test_show_has_exactly_the_shape_that_scripts_rely_on(driver: FakeDriver, env
     shown = trialog(env, "show", RUN)
     assert shown.returncode == 0
     assert "train_step" in shown.stdout
+
+
+def test_show_has_every_step_of_a_long_run(driver: FakeDriver, env: dict[str, str]):
+    steps = [dict.fromkeys(STEP_KEYS, 1) | {"step": n, "weights_digest": "d"} for n in range(5)]
+    driver.add_run(steps=steps[:2], steps_cursor="2")
+    driver.steps[RUN] = steps
+    driver.page_size = 2
+    found = json.loads(trialog(env, "show", RUN, "-o", "json").stdout)
+    assert [step["step"] for step in found["steps"]] == [0, 1, 2, 3, 4]
+
+
+def test_dead_letters_are_listed_and_offered_again(driver: FakeDriver, env: dict[str, str]):
+    driver.dead = [make_dead_letter(f"{RUN}/w{n}/build_world") for n in range(3)]
+    driver.page_size = 2
+    keys = [one["key"] for one in driver.dead]
+    found = json.loads(trialog(env, "dead-letters", "--all", "-o", "json").stdout)
+    assert [one["key"] for one in found] == keys
+    first = trialog(env, "dead-letters", "--run", RUN)
+    assert "UnknownEventError" in first.stdout and "--all" in first.stderr
+    done = trialog(env, "dead-letters", "--redrive", keys[0], "--redrive", keys[1])
+    assert done.stdout.splitlines() == [f"{key} is offered again soon" for key in keys[:2]]
+    assert trialog(env, "dead-letters", "--redrive", keys[0]).returncode == 2
+    assert [one["key"] for one in driver.dead] == keys[2:]
 
 
 def test_trials_come_all_or_by_page(driver: FakeDriver, env: dict[str, str]):

@@ -49,7 +49,10 @@ def make_run(run_id: str = RUN, state: str = "running", **changes: Any) -> dict[
         "spec": {"n_steps": 3},
         "position": 1,
         "failure": None,
+        "n_steps": 3,
+        "steps_applied": 0,
         "steps": [],
+        "steps_cursor": None,
         "counts": {
             "executed": dict(zeros),
             "recovered": dict(zeros),
@@ -82,6 +85,18 @@ def make_trial(trial_id: str, **changes: Any) -> dict[str, Any]:
     return trial | changes
 
 
+def make_dead_letter(key: str) -> dict[str, Any]:
+    """Return dead work as GET /dead-letters shows it."""
+    return {
+        "key": key,
+        "kind": "trial",
+        "run_id": key.split("/", maxsplit=1)[0],
+        "error": "UnknownEventError: version 99",
+        "deliveries": 5,
+        "dead_since": "2026-11-30T12:00:00.000000+00:00",
+    }
+
+
 def problem(status: int, title: str, detail: str = "", **extra: Any) -> Response:
     """Return an RFC 9457 answer."""
     body = {"type": "about:blank", "title": title, "status": status, "detail": detail} | extra
@@ -98,7 +113,9 @@ class FakeDriver:
     def __init__(self) -> None:
         self.runs: dict[str, dict[str, Any]] = {}
         self.events: dict[str, list[dict[str, Any]]] = {}
+        self.steps: dict[str, list[dict[str, Any]]] = {}
         self.trials: dict[str, list[dict[str, Any]]] = {}
+        self.dead: list[dict[str, Any]] = []
         self.weights: dict[str, list[dict[str, Any]]] = {}
         self.trajectories: dict[str, dict[str, Any]] = {}
         self.requests: list[tuple[str, str, dict[str, str]]] = []
@@ -142,6 +159,9 @@ class FakeDriver:
         app.add_api_route("/runs/{run_id}", self._run)
         app.add_api_route("/runs/{run_id}/steps", self._steps)
         app.add_api_route("/runs/{run_id}/trials", self._trials)
+        app.add_api_route("/dead-letters", self._dead_letters)
+        app.add_api_route("/dead-letters/redrive", self._redrive, methods=["POST"])
+        app.add_api_route("/log/verify", self._verify)
         app.add_api_route("/runs/{run_id}/events", self._events)
         app.add_api_route("/runs/{run_id}/weights/{version}", self._weights)
         app.add_api_route("/runs/{run_id}/{verb}", self._control, methods=["POST"])
@@ -156,7 +176,7 @@ class FakeDriver:
         if self.api_key and request.headers.get("authorization") != f"Bearer {self.api_key}":
             return problem(401, "API key missing or wrong")
         parts = request.url.path.split("/")
-        if len(parts) > 2 and parts[2] not in self.runs:
+        if parts[1] in ("runs", "trials") and len(parts) > 2 and parts[2] not in self.runs:
             return problem(404, "No such run", f"there is no run {parts[2]}")
         return await call_next(request)
 
@@ -191,8 +211,9 @@ class FakeDriver:
     async def _run(self, run_id: str) -> Any:
         return self.runs[run_id]
 
-    async def _steps(self, run_id: str) -> Any:
-        return {"steps": self.runs[run_id]["steps"]}
+    async def _steps(self, run_id: str, cursor: str = "0", limit: int = 0) -> Any:
+        page, following = self._page(self.steps.get(run_id, []), cursor, limit)
+        return {"steps": page, "next_cursor": following}
 
     async def _trials(
         self,
@@ -209,6 +230,23 @@ class FakeDriver:
         ]
         page, following = self._page(found, cursor, limit)
         return {"trials": page, "next_cursor": following}
+
+    async def _dead_letters(self, run: str | None = None, cursor: str = "0", limit: int = 0) -> Any:
+        found = [one for one in self.dead if run in (None, one["run_id"])]
+        page, following = self._page(found, cursor, limit)
+        return {"dead_letters": page, "next_cursor": following}
+
+    async def _redrive(self, request: Request) -> Response:
+        key = (await request.json())["key"]
+        for one in self.dead:
+            if one["key"] == key:
+                self.dead.remove(one)
+                state = {"run_id": one["run_id"], "run_state": "running"}
+                return JSONResponse({"key": key} | state, 202)
+        return problem(404, "No such work", f"there is no work {key}")
+
+    async def _verify(self, after: int = 0) -> Any:
+        return {"broken_at": None, "checked_until": after + 7}
 
     async def _trial(self, run_id: str, trial_id: str) -> Any:
         for trial in self.trials.get(run_id, []):

@@ -15,13 +15,16 @@ from trialog.client import calls, transport
 from trialog.client.calls import DEFAULT_URL, RETRY_STATUSES, Call
 from trialog.client.models import (
     ENDED,
+    DeadLetterPage,
     Event,
     EventPage,
+    Redriven,
     Run,
     RunPage,
-    Step,
+    StepPage,
     TrialDetail,
     TrialPage,
+    Verification,
     Weights,
 )
 from trialog.client.retry import Attempts, Patience
@@ -84,9 +87,16 @@ class AsyncTrialogClient:
         """Return one run."""
         return await self._send(calls.get_run(run_id))
 
-    async def list_steps(self, run_id: str) -> list[Step]:
-        """Return a run's steps."""
-        return (await self._send(calls.get_run(run_id, "/steps")))["steps"]
+    async def list_steps(
+        self,
+        run_id: str,
+        *,
+        step: int | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> StepPage:
+        """Return a page of a run's steps."""
+        return await self._send(calls.list_steps(run_id, step, limit, cursor))
 
     async def list_trials(
         self,
@@ -131,6 +141,24 @@ class AsyncTrialogClient:
     async def resume(self, run_id: str) -> Run:
         """Offer a paused run's work again."""
         return await self._send(calls.control(run_id, "resume"))
+
+    async def list_dead_letters(
+        self,
+        *,
+        run_id: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> DeadLetterPage:
+        """Return a page of the work that was given up."""
+        return await self._send(calls.list_dead_letters(run_id, limit, cursor))
+
+    async def redrive(self, key: str) -> Redriven:
+        """Offer dead work again."""
+        return await self._send(calls.redrive(key))
+
+    async def verify_log(self, after: int = 0) -> Verification:
+        """Walk the log's hash chain above a position, a hundred thousand links at most."""
+        return await self._send(calls.verify_log(after))
 
     async def iter_events(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
         """Yield the events that are on the log now, page by page."""

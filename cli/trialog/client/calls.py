@@ -47,8 +47,14 @@ def list_runs(
 
 
 def get_run(run_id: str, part: str = "") -> Call:
-    """GET /runs/{id} or one of its parts, such as /steps."""
+    """GET /runs/{id} or one of its parts, such as /weights/latest."""
     return Call("GET", f"/runs/{segment(run_id)}{part}")
+
+
+def list_steps(run_id: str, step: int | None, limit: int | None, cursor: str | None) -> Call:
+    """GET /runs/{id}/steps."""
+    params = _given(step=step, limit=limit, cursor=cursor)
+    return Call("GET", f"/runs/{segment(run_id)}/steps", params)
 
 
 def list_trials(
@@ -87,6 +93,21 @@ def stream_events(run_id: str, after: int) -> Call:
 def control(run_id: str, verb: Literal["cancel", "pause", "resume"]) -> Call:
     """POST /runs/{id}/cancel, pause or resume."""
     return Call("POST", f"/runs/{segment(run_id)}/{verb}")
+
+
+def list_dead_letters(run_id: str | None, limit: int | None, cursor: str | None) -> Call:
+    """GET /dead-letters."""
+    return Call("GET", "/dead-letters", _given(run=run_id, limit=limit, cursor=cursor))
+
+
+def redrive(key: str) -> Call:
+    """POST /dead-letters/redrive."""
+    return Call("POST", "/dead-letters/redrive", body={"key": key})
+
+
+def verify_log(after: int) -> Call:
+    """GET /log/verify."""
+    return Call("GET", "/log/verify", {"after": after})
 
 
 def _given(**params: str | int | None) -> dict[str, Any]:

@@ -44,8 +44,16 @@ class Step(TypedDict):
     trained: bool | None
 
 
+class StepPage(TypedDict):
+    """A page of steps; ``next_cursor`` is None on the last."""
+
+    steps: list[Step]
+    next_cursor: str | None
+
+
 class Run(TypedDict):
-    """A run in full. ``spec`` is the recorded RunSpec, defaults included."""
+    """A run in full. ``spec`` is the recorded RunSpec, defaults included; ``steps`` are the first
+    thousand, and with ``steps_cursor`` list_steps goes on after them."""
 
     run_id: str
     state: RunState
@@ -56,7 +64,10 @@ class Run(TypedDict):
     spec: dict[str, Any]
     position: int
     failure: str | None
+    n_steps: int
+    steps_applied: int
     steps: list[Step]
+    steps_cursor: str | None
     counts: Counts
     cost: Cost
 
@@ -146,3 +157,36 @@ class Weights(TypedDict):
     version: int
     digest: str
     doc_prior: dict[str, list[float]]
+
+
+class DeadLetter(TypedDict):
+    """Work that was given up: its message could not be handled."""
+
+    key: str
+    kind: str
+    run_id: str
+    error: str | None
+    deliveries: int
+    dead_since: str | None
+
+
+class DeadLetterPage(TypedDict):
+    """A page of dead work; ``next_cursor`` is None on the last."""
+
+    dead_letters: list[DeadLetter]
+    next_cursor: str | None
+
+
+class Redriven(TypedDict):
+    """Work that is offered again; that of a paused run once it is resumed."""
+
+    key: str
+    run_id: str
+    run_state: Literal["running", "paused"]
+
+
+class Verification(TypedDict):
+    """How far the log's hash chain was walked, and where it is broken, None for nowhere."""
+
+    broken_at: int | None
+    checked_until: int

@@ -13,7 +13,7 @@ from trialog.cli import main
 RUN_FILE = "n_steps: 1\n"
 COMMANDS = [
     *("run", "runs", "show", "trials", "trajectory", "events", "weights"),
-    *("watch", "cancel", "pause", "resume", "up", "demo"),
+    *("watch", "cancel", "pause", "resume", "dead-letters", "up", "demo"),
 ]
 
 
@@ -83,6 +83,8 @@ def test_the_help_lists_every_command_and_exit_code(trialog):
         (["show", RUN], "", "there is no run"),
         (["trajectory", RUN], "", "is no trial"),
         (["trajectory", f"{RUN}/s0-p0-n00"], "", "is no trial"),
+        (["dead-letters", "--run", "x"], "", "is no run id"),
+        (["dead-letters", "--redrive", f"{RUN}/w0/build_world"], "", "there is no work"),
         (["runs", "--label", "x"], "", "is no KEY=VALUE"),
         (["runs", "--state", "odd"], "", "--state"),
         (["runs", "--url", "nowhere"], "", "--url: 'nowhere' is no address"),

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from support.fake_api import RUN, FakeDriver, Served, make_trial, serve
+from support.fake_api import RUN, FakeDriver, Served, make_dead_letter, make_trial, serve
 from trialog.client import (
     AccessDenied,
     AsyncTrialogClient,
@@ -129,6 +129,31 @@ def test_trials_and_weights_come_as_they_are(driver: FakeDriver, client: Trialog
     assert client.get_trial(RUN, "s0-p0-n0")["reward"] == 2.31
 
 
+def test_steps_come_page_by_page(driver: FakeDriver, client: TrialogClient):
+    driver.add_run()
+    driver.steps[RUN] = [{"step": number} for number in range(3)]
+    first = client.list_steps(RUN, limit=2)
+    assert [step["step"] for step in first["steps"]] == [0, 1]
+    rest = client.list_steps(RUN, limit=2, cursor=first["next_cursor"])
+    assert (rest["steps"], rest["next_cursor"]) == ([{"step": 2}], None)
+
+
+def test_dead_work_is_listed_and_offered_again(driver: FakeDriver, client: TrialogClient):
+    driver.dead = [make_dead_letter(f"{RUN}/w{n}/build_world") for n in range(3)]
+    page = client.list_dead_letters(limit=2)
+    assert page["dead_letters"] == driver.dead[:2]
+    assert client.list_dead_letters(cursor=page["next_cursor"])["dead_letters"] == driver.dead[2:]
+    assert client.list_dead_letters(run_id="r-zzzzzzzzzzzzzzzz")["dead_letters"] == []
+    key = driver.dead[0]["key"]
+    assert client.redrive(key)["key"] == key
+    with pytest.raises(NotFound, match="no work"):
+        client.redrive(key)
+
+
+def test_the_chain_is_walked(client: TrialogClient):
+    assert client.verify_log() == {"broken_at": None, "checked_until": 7}
+
+
 def fill(driver: FakeDriver, count: int, *, end: bool = True) -> None:
     driver.add_run()
     for number in range(count):
@@ -191,4 +216,8 @@ async def test_the_asynchronous_client_does_the_same(served: Served):
         assert (await client.pause(run_id))["state"] == "paused"
         with pytest.raises(NotFound):
             await client.get_run(RUN)
-        assert await client.list_steps(run_id) == []
+        assert (await client.list_steps(run_id))["steps"] == []
+        driver.dead = [make_dead_letter(f"{RUN}/w0/build_world")]
+        assert (await client.list_dead_letters(run_id=RUN))["dead_letters"] == driver.dead
+        assert (await client.redrive(driver.dead[0]["key"]))["run_state"] == "running"
+        assert (await client.verify_log(3))["checked_until"] == 10

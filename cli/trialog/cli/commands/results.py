@@ -80,6 +80,10 @@ def show(
     """Show a run: its steps, what was executed, recovered and retried, and the cost."""
     with server(url) as client:
         found = client.get_run(run_id_of(run))
+        while (cursor := found["steps_cursor"]) is not None:
+            page = client.list_steps(found["run_id"], limit=1000, cursor=cursor)
+            found["steps"] += page["steps"]
+            found["steps_cursor"] = page["next_cursor"]
     if output_format is Format.table:
         _print_run(found)
     elif full:
