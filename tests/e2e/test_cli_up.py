@@ -92,7 +92,12 @@ def test_a_second_stack_on_a_folder_is_refused(env: dict[str, str], tmp_path: Pa
 
 
 # How long something takes says nothing on a busy machine: `make demo` holds these, tests do not.
-TIMED = ("New work soon", "Fork and first command", "The whole demo is quick")
+TIMED = (
+    "New work soon",
+    "Replay of a recorded step",
+    "Fork and first command",
+    "The whole demo is quick",
+)
 
 
 @pytest.mark.parametrize("options", [[], ["--standby"]], ids=["cold restart", "warm standby"])

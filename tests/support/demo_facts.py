@@ -10,6 +10,7 @@ from trialog.cli.facts import Exit, Facts, load_golden
 from trialog.cli.metrics import Sample
 
 START = datetime(2026, 11, 30, 12, tzinfo=UTC)
+COST_MICROUSD = 1234
 _TICK = timedelta(milliseconds=50)
 
 
@@ -76,12 +77,21 @@ def _defaults(golden: dict[str, Any], script: Script, killed_at: datetime) -> di
         },
         "events": tuple(script.events),
         "judge": {"calls": len(keys), "by_key": dict.fromkeys(keys, 1)},
+        "chain": {"broken_at": None, "checked_until": len(script.events)},
         "exits": (Exit("driver-1", 7, -9, killed_at, False), Exit("ray", 8, 0, START, True)),
         "restarts": {"driver-1": 1, "sandbox-1": 0},
         "sandboxes": {"sandbox-1": [*fork, done], "sandbox-2": [done]},
+        "drivers": {"driver-1": _replay(script)},
         "standby": False,
         "total_s": 30.0,
     }
+
+
+def _replay(script: Script) -> list[Sample]:
+    """The driver came back when two steps and the crash were on the log, and took 1.5 ms."""
+    crash = next(e["position"] for e in script.events if e["type"] == "FaultInjected")
+    values = {"seconds": 0.0015, "events": float(crash)}
+    return [Sample(f"trialog_replay_{name}", {}, value) for name, value in values.items()]
 
 
 def _trial(script: Script, golden: dict[str, Any], step: int, reward: dict[str, Any]) -> None:
@@ -93,7 +103,8 @@ def _trial(script: Script, golden: dict[str, Any], step: int, reward: dict[str, 
     script.add("TrajectoryRecorded", **about)
     script.add("TrialVerified", **about)
     script.add("JudgeCallStarted", trial_id=name, call_key=f"call-{name}", fence=1)
-    script.add("JudgeCallRecorded", trial_id=name, call_key=f"call-{name}", ordinal=0)
+    call = {"trial_id": name, "call_key": f"call-{name}"}
+    script.add("JudgeCallRecorded", **call, ordinal=0, cost_microusd=COST_MICROUSD)
     if name in golden["judge_retried"]:
         _fail(script, name, "judge")
     script.add("Judged", **about, reward=reward["reward"], n_turns=reward["n_turns"])
@@ -125,7 +136,9 @@ def _run(golden: dict[str, Any]) -> dict[str, Any]:
         {"step": s["step"], "mean_reward": s["mean_reward"], "mean_turns": s["mean_turns"]}
         for s in golden["steps"]
     ]
-    run["counts"]["executed"] |= {"generate": 18, "build_world": 3}
+    trials = dict.fromkeys(("generate", "verify", "judge_call", "judge"), 18)
+    run["counts"]["executed"] = trials | {"build_world": 3, "train_step": 3}
+    run["cost"] |= {"judge_calls": 18, "usd": 18 * COST_MICROUSD / 1_000_000}
     return run
 
 

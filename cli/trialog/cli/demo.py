@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from trialog.proto.work import GENERATE, JUDGE
 
 if TYPE_CHECKING:
     from trialog.cli.watch import View
-    from trialog.client.models import Trial
+    from trialog.client.models import Trial, Verification
 
 LONGEST_S = 180.0
 _PATIENCE_S = 30.0
@@ -80,6 +80,7 @@ class Demo:
         self, client: AsyncTrialogClient, run_id: str, stack: Stack, total_s: float
     ) -> Facts:
         run = await client.get_run(run_id)
+        names = list(stack.processes)
         applied = [step for step in run["steps"] if step["weights_version"] is not None]
         return Facts(
             golden=load_golden(),
@@ -91,11 +92,13 @@ class Demo:
             },
             events=tuple([event async for event in client.iter_events(run_id)]),
             judge=json.loads(await _get(stack, STANDIN, "/v1/calls") or "{}"),
+            chain=await _walked(client),
             exits=tuple(
                 Exit(one.name, one.pid, one.returncode, one.at, one.expected) for one in stack.exits
             ),
             restarts={name: state.restarts for name, state in stack.processes.items()},
-            sandboxes=await _sandbox_metrics(stack),
+            sandboxes=await _metrics(stack, [n for n in names if n.startswith("sandbox-")]),
+            drivers=await _metrics(stack, _restarted_drivers(stack)),
             standby=self.options.drivers > 1,
             total_s=total_s,
         )
@@ -112,9 +115,26 @@ async def _trials(client: AsyncTrialogClient, run_id: str) -> dict[str, Trial]:
             return found
 
 
-async def _sandbox_metrics(stack: Stack) -> dict[str, list[Sample]]:
-    names = [name for name in stack.processes if name.startswith("sandbox-")]
+async def _walked(client: AsyncTrialogClient) -> Verification:
+    """Walk the log's hash chain to its end, or to its first broken link."""
+    after = 0
+    while True:
+        found = await client.verify_log(after)
+        if found["broken_at"] is not None or found["checked_until"] == after:
+            return found
+        after = found["checked_until"]
+
+
+async def _metrics(stack: Stack, names: Iterable[str]) -> dict[str, list[Sample]]:
     return {name: parse(await _get(stack, name, "/metrics")) for name in names}
+
+
+def _restarted_drivers(stack: Stack) -> list[str]:
+    return [
+        name
+        for name, state in stack.processes.items()
+        if name.startswith("driver-") and state.restarts
+    ]
 
 
 async def _get(stack: Stack, name: str, path: str) -> str:

@@ -12,13 +12,16 @@ from datetime import datetime
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from trialog.cli import metrics
 from trialog.cli.metrics import Sample
 from trialog.cli.progress import recorded_at
 
 if TYPE_CHECKING:
-    from trialog.client.models import Event, Run, Trial, Weights
+    from trialog.client.models import Event, Run, Trial, Verification, Weights
 
 CRASH_STEP = 1
+REPLAY_SECONDS_METRIC = "trialog_replay_seconds"
+REPLAY_EVENTS_METRIC = "trialog_replay_events"
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,9 @@ class Exit:
 
 @dataclass(frozen=True)
 class Facts:
-    """One run of the demo. ``weights`` by version; ``judge`` is the stand-in's own count,
-    ``sandboxes`` what each sandbox process says at /metrics."""
+    """One run of the demo. ``weights`` by version; ``judge`` is the stand-in's own count, ``chain``
+    what walking the log's hash chain found, ``sandboxes`` what each sandbox process says at
+    /metrics, ``drivers`` likewise for those that were started again."""
 
     golden: Mapping[str, Any]
     run: Run
@@ -43,9 +47,11 @@ class Facts:
     weights: Mapping[int, Weights]
     events: tuple[Event, ...]
     judge: Mapping[str, Any]
+    chain: Verification
     exits: tuple[Exit, ...]
     restarts: Mapping[str, int]
     sandboxes: Mapping[str, Sequence[Sample]]
+    drivers: Mapping[str, Sequence[Sample]]
     standby: bool
     total_s: float
 
@@ -92,6 +98,20 @@ class Facts:
         if not self.events:
             return 0.0
         return (recorded_at(self.events[-1]) - recorded_at(self.events[0])).total_seconds()
+
+    def replay(self) -> tuple[float, int] | None:
+        """Return seconds that the driver took to read and fold the log when it came back, and how
+        many steps were on it; None when that was not measured.
+
+        The run is alone on its log: what was folded are its first events.
+        """
+        samples = [one for found in self.drivers.values() for one in found]
+        n_events = int(metrics.total(samples, REPLAY_EVENTS_METRIC))
+        folded = self.events[:n_events]
+        steps = sum(event["type"] == "StepApplied" for event in folded)
+        if steps == 0 or len(folded) < n_events:
+            return None
+        return metrics.total(samples, REPLAY_SECONDS_METRIC), steps
 
     def recovery_s(self) -> float | None:
         """Return seconds from the announced crash to the first trial requested after it.

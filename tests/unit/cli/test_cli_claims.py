@@ -29,6 +29,8 @@ def test_every_claim_holds_over_good_facts():
     assert good["judge_calls"] == 18
     assert good["generate_retries"] == good["judge_retries"] == 6
     assert good["recovery_s"] == 0.05
+    assert good["replay_ms_per_step"] == pytest.approx(0.75)
+    assert good["cost_usd"] == 0.022212
 
 
 def trial(name: str, **changes: Any) -> Change:
@@ -104,6 +106,23 @@ def judge(calls: int, **extra_keys: int) -> Change:
     )
 
 
+def cost(**changes: Any) -> Change:
+    """The run's bill is otherwise."""
+    return lambda facts: run(cost={**facts.run["cost"], **changes})(facts)
+
+
+def chain(broken_at: int | None, checked_until: int) -> Change:
+    """Walking the chain found otherwise."""
+    return given(chain={"broken_at": broken_at, "checked_until": checked_until})
+
+
+def replayed(seconds: float, events: float) -> Change:
+    """The driver that came back measured otherwise."""
+    values = {"trialog_replay_seconds": seconds, "trialog_replay_events": events}
+    samples = [Sample(name, {}, value) for name, value in values.items()]
+    return given(drivers={"driver-1": samples})
+
+
 def exits(*codes: int, at_s: float = 3600.0) -> Change:
     """Drivers ended with these codes."""
     at = START + timedelta(seconds=at_s)
@@ -165,6 +184,15 @@ BROKEN: list[tuple[Callable[[Facts], Any], Change]] = [
     (work.no_call_on_retry, later("JudgeCallRecorded", 0, ordinal=1)),
     (work.no_call_on_retry, later("JudgeCallStarted", 0, fence=2)),
     (work.no_call_on_retry, given(events=())),
+    (work.bill, cost(usd=0.022213)),
+    (work.bill, cost(usd=0.02)),
+    (work.bill, cost(judge_calls=19)),
+    (work.bill, event("JudgeCallRecorded", 5, cost_microusd=1235)),
+    (work.bill, later("JudgeCallRecorded", 5, ordinal=1)),
+    (work.bill, without("JudgeCallRecorded", 5)),
+    (work.account, executed("judge_call", 19)),
+    (work.account, executed("train_step", 2)),
+    (work.account, executed("dance", 0)),
     (work.generate_retries, event("TrialAttemptFailed", 2, subject="s0-p0-n1")),
     (work.generate_retries, later("TrialRetryScheduled", 2)),
     (work.judge_retries, event("TrialAttemptFailed", 0, injected=False)),
@@ -201,6 +229,13 @@ BROKEN: list[tuple[Callable[[Facts], Any], Change]] = [
     (crash.nothing_again, without("FaultInjected")),
     (crash.recovery, slow_recovery),
     (crash.recovery, without("FaultInjected")),
+    (crash.replay, replayed(0.0021, 81)),
+    (crash.replay, replayed(0.0001, 20)),
+    (crash.replay, replayed(0.0001, 10_000)),
+    (crash.replay, given(drivers={})),
+    (crash.replay, given(drivers={"driver-1": []})),
+    (crash.chain_verifies, chain(7, 10_000)),
+    (crash.chain_verifies, chain(None, 20)),
     (crash.positions_contiguous, without("Judged", 5)),
     (crash.positions_contiguous, given(events=())),
     (crash.in_time, given(total_s=60.1)),
@@ -221,7 +256,14 @@ def test_every_claim_is_seen_to_fail():
 
 def test_no_claim_holds_over_nothing():
     nothing = make_facts(
-        run={"state": "running", "steps": [], "counts": {"executed": {}}},
+        run={
+            "state": "running",
+            "steps": [],
+            "counts": {"executed": {}},
+            "cost": {"judge_calls": 0, "usd": 0.0},
+        },
+        chain={"broken_at": None, "checked_until": 0},
+        drivers={},
         trials={},
         weights={},
         events=(),

@@ -24,6 +24,7 @@ CLAIMS: tuple[Callable[[Facts], Row], ...] = (
     results.golden_weights,
     work.judge_called_once,
     work.no_call_on_retry,
+    work.bill,
     work.generate_retries,
     work.judge_retries,
     work.one_actor,
@@ -31,11 +32,14 @@ CLAIMS: tuple[Callable[[Facts], Row], ...] = (
     crash.driver_killed,
     crash.crash_announced,
     crash.nothing_again,
+    work.account,
     work.worlds_built_once,
     crash.recovery,
+    crash.replay,
     work.fork_time,
     work.work_spread,
     crash.positions_contiguous,
+    crash.chain_verifies,
     crash.in_time,
 )
 
@@ -50,6 +54,8 @@ def figures(facts: Facts) -> dict[str, float | int | None]:
     return {
         "total_s": round(facts.total_s, 3),
         "recovery_s": facts.recovery_s(),
+        "replay_ms_per_step": crash.replay_ms(facts),
+        "cost_usd": facts.run["cost"]["usd"],
         "fork_ms": work.fork_ms(facts),
         "run_s": facts.run_s(),
         "events": len(facts.events),

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from trialog.cli import metrics
-from trialog.cli.claims.row import Row, row
+from trialog.cli.claims.row import Row, compare, row
 from trialog.cli.facts import Facts
-from trialog.proto.work import GENERATE, JUDGE, KIND_OF_STAGE
+from trialog.proto.work import BUILD_WORLD, GENERATE, JUDGE, KIND_OF_STAGE, TRAIN_STEP, VERIFY
 
 FORK_MS = 50.0
 FORK_METRIC = "trialog_sandbox_fork_seconds"
@@ -35,6 +35,37 @@ def judge_called_once(facts: Facts) -> Row:
         f"{facts.judge.get('calls')} calls, at most {most} a trial, {len(recorded)} recorded",
         ok,
     )
+
+
+def bill(facts: Facts) -> Row:
+    """What the run says it cost is the sum of its recorded calls, and each was paid for once."""
+    calls = [data for data in facts.data_of("JudgeCallRecorded") if not data.get("provenance")]
+    recorded_usd = sum(data["cost_microusd"] for data in calls) / 1_000_000
+    cost, trials = facts.run["cost"], len(facts.golden["trajectories"])
+    ok = (
+        cost["judge_calls"] == len(calls) == trials
+        and round(cost["usd"], 6) == round(recorded_usd, 6)
+        and recorded_usd > 0
+    )
+    return row(
+        "The bill is the sum of the recorded calls",
+        f"{trials} calls, {recorded_usd:.6f} USD",
+        f"{cost['judge_calls']} calls, {cost['usd']:.6f} USD",
+        ok,
+    )
+
+
+def account(facts: Facts) -> Row:
+    """The run counts every kind of action, and none of them beyond what it asked for."""
+    trials, steps = len(facts.golden["trajectories"]), len(facts.golden["steps"])
+    worlds = len({trial["world_id"] for trial in facts.golden["trajectories"].values()})
+    expected = {
+        BUILD_WORLD: worlds,
+        **dict.fromkeys((GENERATE, VERIFY, "judge_call", JUDGE), trials),
+        TRAIN_STEP: steps,
+    }
+    executed = facts.run["counts"]["executed"]
+    return compare("Each kind of action is counted, once each", "kinds", expected, executed)
 
 
 def no_call_on_retry(facts: Facts) -> Row:
