@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from prometheus_client import Gauge
+
 from trialog.driver import state as fold
 from trialog.driver.state import RunState
 from trialog.proto import events as ev
@@ -14,6 +16,9 @@ from trialog.spine.postgres import queries
 from trialog.spine.postgres.log import PostgresLog
 
 _PAGE = 2000
+
+REPLAY_SECONDS = Gauge("trialog_replay_seconds", "The last replay: reading and folding.")
+REPLAY_EVENTS = Gauge("trialog_replay_events", "Events that the last replay folded.")
 
 
 class Follower:
@@ -27,7 +32,10 @@ class Follower:
         self._clock_ahead_ms = 0.0
 
     async def begin(self) -> None:
-        """Fold the runs that are not over, from nothing; ended ones are not even read."""
+        """Fold the runs that are not over, from nothing; ended ones are not even read.
+
+        How long that took, from the first event read to the last one folded, is a metric.
+        """
         self.states.clear()
         self.position = await self._log.end(self.partition)
         async with driver_connection(self._log.engine) as connection:
@@ -35,14 +43,23 @@ class Follower:
             postgres_ms = await connection.fetchval(queries.CLOCK_MS)
             assert postgres_ms is not None
         self._clock_ahead_ms = postgres_ms - time.time() * 1000
+        started = time.perf_counter()
+        folded = 0
         for row in rows:
-            await self._fold_run(row["run_id"])
+            folded += await self._fold_run(row["run_id"])
+        REPLAY_SECONDS.set(time.perf_counter() - started)
+        REPLAY_EVENTS.set(folded)
 
-    async def _fold_run(self, run_id: str) -> None:
-        after = 0
+    async def _fold_run(self, run_id: str) -> int:
+        """Fold one run's events and return how many there are."""
+        after = folded = 0
         while events := await self._log.read_run(run_id, after, _PAGE):
             self._fold(events)
             after = events[-1].position
+            folded += len(events)
+            if len(events) < _PAGE:
+                break
+        return folded
 
     async def catch_up(self) -> list[Recorded]:
         """Read and fold what came since; at most a page, empty when there is nothing."""
