@@ -1,4 +1,4 @@
-"""Connections to Postgres: one pooled engine a process, and direct ones for locks."""
+"""Connections to Postgres: a pool for each process, and direct ones for locks."""
 
 from __future__ import annotations
 
@@ -8,58 +8,83 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import asyncpg
-from sqlalchemy import exc
-from sqlalchemy.engine import make_url
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 _T = TypeVar("_T")
 _PATIENCE_S = 30.0
 _RETRY_S = 0.1
+_ACQUIRE_S = 30.0
 
+# What a connection raises that is of no more use.
+BROKEN = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a connection that broke between two of the client's steps
+    asyncpg.OperatorInterventionError,
+)
 # What a dead, restarting or overloaded database raises, and a batch that collided with another:
 # nothing was written, or it is safe to send again.
 DOWN = (
-    OSError,
+    *BROKEN,
     asyncio.TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.TransactionRollbackError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.UndefinedTableError,
     asyncpg.UndefinedFunctionError,
     asyncpg.InvalidCatalogNameError,
-    exc.OperationalError,
-    exc.InterfaceError,
-    exc.DBAPIError,
 )
+# Every statement of ours looks rows up by an index. A plan that is kept from the days of an empty
+# table must not read all of a full one.
+SESSION = {"enable_seqscan": "off"}
 
 
-def async_url(url: str) -> str:
-    """Return the URL with SQLAlchemy's asyncpg driver named."""
-    return make_url(url).set(drivername="postgresql+asyncpg").render_as_string(hide_password=False)
-
-
-def engine_for(url: str, *, pool_size: int = 5) -> AsyncEngine:
-    """Return a pooled engine whose statements are each their own transaction.
+class Database:
+    """A pool of connections, made when first used. Each statement is its own transaction.
 
     The connection used last is used next: its prepared statements and the functions' plans are
-    warm. Connections are not pinged when taken, which costs three round trips a statement; one
-    that turns out to be broken takes the idle others with it (driver_connection).
+    warm.
     """
-    return create_async_engine(
-        async_url(url),
-        pool_size=pool_size,
-        max_overflow=5,
-        pool_timeout=30,
-        pool_use_lifo=True,
-        pool_reset_on_return=None,
-        isolation_level="AUTOCOMMIT",
-        # Every statement of ours looks rows up by an index. A plan that is kept from the days of
-        # an empty table must not read all of a full one.
-        connect_args={"server_settings": {"enable_seqscan": "off"}},
-    )
+
+    def __init__(self, url: str, *, size: int = 10) -> None:
+        self.url = url
+        self._size = size
+        self._pool: asyncpg.Pool | None = None
+        self._lock = asyncio.Lock()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncGenerator[asyncpg.Connection]:
+        """Take a connection from the pool. Raises DOWN."""
+        pool = self._pool or await self._open()
+        async with pool.acquire(timeout=_ACQUIRE_S) as connection:
+            yield connection  # type: ignore[misc]  # a proxy with all of a connection's methods
+
+    async def fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run one statement and return its rows. Raises DOWN."""
+        async with self.connection() as connection:
+            return await connection.fetch(query, *arguments)
+
+    async def _open(self) -> asyncpg.Pool:
+        async with self._lock:
+            if self._pool is None:
+                self._pool = await asyncpg.create_pool(
+                    self.url,
+                    min_size=0,
+                    max_size=self._size,
+                    server_settings=SESSION,
+                    reset=_keep,
+                )
+            return self._pool
+
+    async def dispose(self) -> None:
+        """Close what is idle and, soon, the rest."""
+        if self._pool is not None:
+            self._pool.terminate()
+            self._pool = None
+
+
+async def _keep(_: asyncpg.Connection) -> None:
+    """Leave a returned connection as it is: nobody sets anything, and a reset is a round trip."""
 
 
 async def patiently(attempt: Callable[[], Awaitable[_T]], patience_s: float = _PATIENCE_S) -> _T:
@@ -78,31 +103,6 @@ async def patiently(attempt: Callable[[], Awaitable[_T]], patience_s: float = _P
             await asyncio.sleep(_RETRY_S)
 
 
-@asynccontextmanager
-async def driver_connection(engine: AsyncEngine) -> AsyncGenerator[asyncpg.Connection]:
-    """Take asyncpg's own connection from the pool: arrays go and come in binary, unwrapped.
-
-    Each statement is its own transaction. A connection that broke is not given back, and the idle
-    ones of the pool go with it: what broke it was most likely the server's end.
-    """
-    async with engine.connect() as pooled:
-        raw = await pooled.get_raw_connection()
-        connection = raw.driver_connection
-        assert connection is not None
-        try:
-            yield connection
-        except (
-            OSError,
-            asyncpg.PostgresConnectionError,
-            asyncpg.InterfaceError,
-            asyncpg.OperatorInterventionError,
-        ):
-            await pooled.invalidate()
-            await engine.dispose()
-            raise
-
-
 async def connect(url: str, **settings: Any) -> asyncpg.Connection:
     """Return one direct connection, for what must not pass through a pool."""
-    plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-    return await asyncpg.connect(plain, **settings)
+    return await asyncpg.connect(url, **settings)
