@@ -21,7 +21,7 @@ from trialog.driver.follower import Follower
 from trialog.proto import events as ev
 from trialog.proto.policy import initial_weights
 from trialog.proto.runspec import RunSpec
-from trialog.spine.database import engine_for
+from trialog.spine.database import Database
 from trialog.spine.log import Append, NewEvent, Recorded, new_event
 from trialog.spine.postgres.log import PostgresLog
 
@@ -80,8 +80,8 @@ async def from_postgres(events: list[NewEvent], n_steps: int) -> None:
     """Write the log to a real Postgres and let a follower begin from it."""
     options = StackOptions(with_ray=False, with_services=False, migrate=True)
     async with Stack(options) as stack:
-        engine = engine_for(stack.database_url)
-        log = PostgresLog(engine, 1)
+        database = Database(stack.database_url)
+        log = PostgresLog(database, 1)
         started = time.perf_counter()
         for start in range(0, len(events), 500):
             (await log.commit(Append(events[start : start + 500]))).check()
@@ -99,7 +99,7 @@ async def from_postgres(events: list[NewEvent], n_steps: int) -> None:
         say("replay_from_postgres", len(events) / took_s, "events/s", how)
         say("replay_per_step_of_6_trials", took_s / n_steps * 1000, "ms", how)
         await log.close()
-        await engine.dispose()
+        await database.dispose()
 
 
 def main() -> None:

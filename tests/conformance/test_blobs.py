@@ -19,7 +19,7 @@ SIZES = [0, 1, 2000, MAX_INLINE_BLOB_BYTES, MAX_INLINE_BLOB_BYTES + 1, 3_000_000
 def fresh(ledger: Ledger) -> PostgresBlobs:
     """Return another process's view of the same store: nothing is in its cache."""
     assert isinstance(ledger, PostgresLedger)
-    return PostgresBlobs(ledger.blobs._engine, ledger.blobs._folder)
+    return PostgresBlobs(ledger.blobs._database, ledger.blobs._folder)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -13,10 +13,10 @@ from trialog.driver.api import ApiDependencies, create_app, run_api
 from trialog.driver.projector import Projector
 from trialog.spine.blobs import PostgresBlobs
 from trialog.spine.bus import Bus
-from trialog.spine.database import driver_connection
 from trialog.spine.postgres import queries
 from trialog.spine.postgres.log import PostgresLog
 from trialog.spine.runs import Runs
+from trialog.spine.sql import engine_for
 
 
 @dataclass
@@ -34,8 +34,9 @@ async def serve_api(
     log: PostgresLog, blobs: PostgresBlobs, bus: Bus | None, *, port: int = 0, **settings: Any
 ) -> AsyncGenerator[Api]:
     """Serve the API; settings are those of ApiDependencies."""
+    engine = engine_for(log.database.url)
     known: dict[str, Any] = {"is_ready": lambda: True, "runs": Runs(log)}
-    known |= {"log": log, "engine": log.engine, "blobs": blobs, "bus": bus}
+    known |= {"log": log, "engine": engine, "blobs": blobs, "bus": bus}
     app = create_app(ApiDependencies(**known | settings))
     stopping = asyncio.Event()
     bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -47,11 +48,12 @@ async def serve_api(
         yield Api(client, url, stopping, serving)
         stopping.set()
         await serving
+    await engine.dispose()
 
 
 async def own(log: PostgresLog) -> int:
     """Take partition 0, whoever had it, and return the fence."""
-    async with driver_connection(log.engine) as connection:
+    async with log.database.connection() as connection:
         owner = await connection.fetchrow(queries.OWNER, 0)
         assert owner is not None
         fence = await connection.fetchval(

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
-from sqlalchemy.ext.asyncio import AsyncEngine
 from support import facts as f
 from support.stack import StackThread
 from support.waiting import eventually
@@ -17,7 +16,7 @@ from trialog.proto import events as ev
 from trialog.proto.ids import run_id_from
 from trialog.proto.work import work_of
 from trialog.spine.blobs import BlobMissingError, PostgresBlobs
-from trialog.spine.database import connect, driver_connection, engine_for
+from trialog.spine.database import Database, connect
 from trialog.spine.log import Append, Claim, NewEvent, Verdict, new_event
 from trialog.spine.memory.blobs import MemoryBlobs
 from trialog.spine.memory.clock import ManualClock
@@ -119,20 +118,20 @@ class MemoryLedger(Shelf):
 class PostgresLedger(Shelf):
     """A new partition of the session's Postgres; ``admin`` is its tables' owner."""
 
-    def __init__(self, stack: StackThread, engine: AsyncEngine, admin: asyncpg.Connection) -> None:
+    def __init__(self, stack: StackThread, database: Database, admin: asyncpg.Connection) -> None:
         self.partition = int.from_bytes(os.urandom(3)) + 1
         self.run_id = run_id_from(os.urandom(16))
-        self._engine, self._admin = engine, admin
+        self._database, self._admin = database, admin
         self.logs: list[PostgresLog] = []
         stack.blob_dir.mkdir(parents=True, exist_ok=True)
-        self.blobs = PostgresBlobs(engine, stack.blob_dir)
+        self.blobs = PostgresBlobs(database, stack.blob_dir)
 
     def open(self) -> PostgresLog:
-        self.logs.append(PostgresLog(self._engine, new_incarnation()))
+        self.logs.append(PostgresLog(self._database, new_incarnation()))
         return self.logs[-1]
 
     async def _value(self, query: str, *arguments: Any) -> Any:
-        async with driver_connection(self._engine) as connection:
+        async with self._database.connection() as connection:
             return await connection.fetchval(query, *arguments)
 
     async def own(self, log: AnyLog, lease_ms: int = 60_000, gone: int | None = None) -> int | None:
@@ -155,7 +154,7 @@ class PostgresLedger(Shelf):
         await eventually(lambda: self._value(query, list(keys)))
 
     async def row(self, key: str) -> dict[str, Any]:
-        async with driver_connection(self._engine) as connection:
+        async with self._database.connection() as connection:
             row = await connection.fetchrow("select * from work where key = $1", key)
         assert row is not None
         return dict(row)
@@ -165,7 +164,7 @@ class PostgresLedger(Shelf):
 
     async def holds_blob(self, digest: str) -> bool:
         try:
-            await PostgresBlobs(self._engine, self.blobs._folder).get(digest)
+            await PostgresBlobs(self._database, self.blobs._folder).get(digest)
         except BlobMissingError:
             return False
         return True
@@ -195,12 +194,12 @@ Ledger = MemoryLedger | PostgresLedger
 
 async def postgres_ledger(stack: StackThread) -> AsyncGenerator[PostgresLedger]:
     """Yield a ledger on the session's Postgres."""
-    engine = engine_for(stack.database_url)
+    database = Database(stack.database_url)
     admin = await connect(stack.admin_database_url)
-    ledger = PostgresLedger(stack, engine, admin)
+    ledger = PostgresLedger(stack, database, admin)
     await admin.execute("insert into head (partition) values ($1)", ledger.partition)
     yield ledger
     for log in ledger.logs:
         await log.close()
     await admin.close()
-    await engine.dispose()
+    await database.dispose()

@@ -15,13 +15,12 @@ from typing import Any, TypeVar
 
 import pytest
 import pytest_asyncio
-from sqlalchemy.ext.asyncio import AsyncEngine
 from trialog.cli.stack.options import StackOptions
 from trialog.cli.stack.stack import Stack
 from trialog.proto.ids import run_id_from
 from trialog.spine.blobs import PostgresBlobs
 from trialog.spine.bus import Bus
-from trialog.spine.database import engine_for
+from trialog.spine.database import Database
 from trialog.spine.postgres.log import PostgresLog
 from trialog.spine.presence import new_incarnation
 
@@ -103,17 +102,17 @@ def stack() -> Generator[StackThread]:
 
 
 @pytest_asyncio.fixture
-async def engine(stack: StackThread) -> AsyncGenerator[AsyncEngine]:
+async def database(stack: StackThread) -> AsyncGenerator[Database]:
     """A pool of connections to the session's Postgres."""
-    engine = engine_for(stack.database_url)
-    yield engine
-    await engine.dispose()
+    database = Database(stack.database_url)
+    yield database
+    await database.dispose()
 
 
 @pytest_asyncio.fixture
-async def log(engine: AsyncEngine) -> AsyncGenerator[PostgresLog]:
+async def log(database: Database) -> AsyncGenerator[PostgresLog]:
     """The event log, under an incarnation of the test's own."""
-    log = PostgresLog(engine, new_incarnation())
+    log = PostgresLog(database, new_incarnation())
     yield log
     await log.close()
 
@@ -127,10 +126,10 @@ async def bus(stack: StackThread) -> AsyncGenerator[Bus]:
 
 
 @pytest.fixture
-def blobs(stack: StackThread, engine: AsyncEngine) -> PostgresBlobs:
+def blobs(stack: StackThread, database: Database) -> PostgresBlobs:
     """The blob store of the session's stack."""
     stack.blob_dir.mkdir(parents=True, exist_ok=True)
-    return PostgresBlobs(engine, stack.blob_dir)
+    return PostgresBlobs(database, stack.blob_dir)
 
 
 @pytest.fixture

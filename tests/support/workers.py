@@ -16,7 +16,6 @@ from trialog.proto.work import WorkMessage, WorkName, work_of
 from trialog.spine.bus import DOWN as BUS_DOWN
 from trialog.spine.bus import STREAM, Bus, subject_of
 from trialog.spine.consumer import Consumer, Handler
-from trialog.spine.database import driver_connection
 from trialog.spine.log import Append, new_event
 from trialog.spine.postgres.log import PostgresLog
 from trialog.spine.runs import Runs
@@ -135,7 +134,7 @@ class Shop:
 
     async def row(self, key: str) -> Any:
         """Return the work's row."""
-        async with driver_connection(self.log.engine) as connection:
+        async with self.log.database.connection() as connection:
             return await connection.fetchrow("select * from work where key = $1", key)
 
     async def done(self, key: str) -> bool:

@@ -12,9 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from sqlalchemy.ext.asyncio import AsyncEngine
-
-from trialog.spine.database import driver_connection, patiently
+from trialog.spine.database import Database, patiently
 from trialog.spine.log import MAX_INLINE_BLOB_BYTES
 from trialog.spine.postgres import queries
 
@@ -50,8 +48,8 @@ class BlobStore(Protocol):
 class PostgresBlobs:
     """Up to 32 KB in a bytea table, larger as files of one folder that all services share."""
 
-    def __init__(self, engine: AsyncEngine, folder: Path) -> None:
-        self._engine = engine
+    def __init__(self, database: Database, folder: Path) -> None:
+        self._database = database
         self._folder = folder
         self._cache: OrderedDict[str, bytes] = OrderedDict()
         self._cached = 0
@@ -64,7 +62,7 @@ class PostgresBlobs:
         return digest
 
     async def _insert(self, digest: str, data: bytes) -> None:
-        async with driver_connection(self._engine) as connection:
+        async with self._database.connection() as connection:
             await connection.execute(queries.PUT_BLOBS, [bytes.fromhex(digest)], [data])
 
     async def stage(self, data: bytes) -> tuple[str, list[bytes]]:
@@ -97,7 +95,7 @@ class PostgresBlobs:
         return found
 
     async def _select(self, digests: Sequence[str]) -> dict[str, bytes]:
-        async with driver_connection(self._engine) as connection:
+        async with self._database.connection() as connection:
             rows = await connection.fetch(
                 queries.GET_BLOBS, [bytes.fromhex(digest) for digest in digests]
             )

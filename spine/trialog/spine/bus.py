@@ -87,17 +87,24 @@ class Bus:
 
         The answer went with the old connection: without this each caller waits for its timeout.
         """
+        caller = asyncio.current_task()
+        assert caller is not None
+        cancelled_before = caller.cancelling()
         while True:
             asking = asyncio.create_task(ask())
             self._asking.add(asking)
             try:
-                return await asking
+                answer = await asking
             except asyncio.CancelledError:
-                caller = asyncio.current_task()
-                if caller is None or caller.cancelling():
+                if caller.cancelling() > cancelled_before:
                     raise
+                continue
             finally:
                 self._asking.discard(asking)
+            if caller.cancelling() > cancelled_before:
+                # The client's own wait_for swallowed it: the answer came at the same moment.
+                raise asyncio.CancelledError
+            return answer
 
     async def ensure_stream(self) -> StreamState:
         """Create the stream when it is not there and return what it is."""

@@ -18,7 +18,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from trialog.spine.database import async_url
+from trialog.spine.sql import async_url
 
 _LOCK = 0x7472_6961
 _ROLE = re.compile(r"[a-z_][a-z0-9_]{0,62}")

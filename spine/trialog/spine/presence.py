@@ -92,7 +92,8 @@ class Presence:
                     await self.join()
                     log.info("presence restored", incarnation=self.incarnation)
                 assert self._connection is not None
-                await asyncio.wait_for(self._connection.fetchval("select 1"), timeout=5)
+                async with asyncio.timeout(5):
+                    await self._connection.fetchval("select 1")
                 await asyncio.sleep(_CHECK_S)
             except DOWN as error:
                 log.warning("presence lost: waiting for Postgres", error=str(error))

@@ -105,7 +105,9 @@ class StandingPull:
     async def _wait_for_change(self) -> None:
         """Wait until a slot or an answer comes, or the server has been silent for too long."""
         try:
-            await asyncio.wait_for(self._changed.wait(), timeout=_HEARTBEAT_S * 1.5)
+            # Not wait_for: in Python 3.11 it swallows a cancellation that comes with the change.
+            async with asyncio.timeout(_HEARTBEAT_S * 1.5):
+                await self._changed.wait()
         except TimeoutError:
             silent_s = time.monotonic() - self._heard_at
             self._broken = self._asked > 0 and silent_s > _HEARTBEAT_S * 2.5

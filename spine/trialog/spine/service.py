@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 
 import uvloop
 from pydantic import ValidationError
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from trialog.spine import bus as bus_module
-from trialog.spine import database, telemetry
+from trialog.spine import database as database_module
+from trialog.spine import telemetry
 from trialog.spine.blobs import PostgresBlobs
 from trialog.spine.bus import Bus
+from trialog.spine.database import Database
 from trialog.spine.health import HealthServer
 from trialog.spine.postgres.log import PostgresLog
 from trialog.spine.presence import Presence, new_incarnation
@@ -36,7 +37,7 @@ class Context:
 
     name: str
     settings: ServiceSettings
-    engine: AsyncEngine
+    database: Database
     log: PostgresLog
     bus: Bus
     blobs: PostgresBlobs
@@ -63,7 +64,7 @@ def serve(name: str, settings_type: type[ServiceSettings], body: Body) -> None:
     ``body`` is the service: it returns after ``context.stopping`` is set.
     """
     try:
-        settings = settings_type.model_validate({})  # values come from the environment
+        settings = settings_type.from_environment()
     except ValidationError as error:
         for problem in error.errors():
             place = "TRIALOG_" + "_".join(map(str, problem["loc"])).upper()
@@ -108,14 +109,14 @@ async def _connect(
     stopping: asyncio.Event,
 ) -> Context:
     url = settings.database_url.get_secret_value()
-    engine = database.engine_for(url)
-    stack.push_async_callback(engine.dispose)
+    database = Database(url)
+    stack.push_async_callback(database.dispose)
     incarnation = new_incarnation()
-    log = PostgresLog(engine, incarnation)
+    log = PostgresLog(database, incarnation)
     presence = Presence(url, name, incarnation, log.reincarnate)
 
     waiting[0] = "Postgres (TRIALOG_DATABASE_URL)"
-    await _until(presence.join, database.DOWN, waiting)
+    await _until(presence.join, database_module.DOWN, waiting)
     stack.push_async_callback(presence.leave)
     stack.push_async_callback(log.close)
     waiting[0] = "NATS (TRIALOG_NATS_URL)"
@@ -126,8 +127,8 @@ async def _connect(
     keeping = asyncio.create_task(presence.keep(), name="presence")
     stack.callback(keeping.cancel)
     settings.blob_dir.mkdir(parents=True, exist_ok=True)
-    blobs = PostgresBlobs(engine, settings.blob_dir)
-    return Context(name, settings, engine, log, bus, blobs, Runs(log), presence, stopping)
+    blobs = PostgresBlobs(database, settings.blob_dir)
+    return Context(name, settings, database, log, bus, blobs, Runs(log), presence, stopping)
 
 
 class _Hints:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import logging
 import sys
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-import structlog
 from prometheus_client import Counter, Gauge, Histogram
-
-Log = structlog.stdlib.BoundLogger
 
 # No run, trial or task id as a label: their series would never end.
 WORK_DONE = Counter("trialog_work_total", "Pieces of work by how they ended.", ["kind", "ended"])
@@ -21,38 +21,81 @@ DEAD_LETTERS = Counter("trialog_dead_letters_total", "Work given up unhandled.",
 MEMBERS = Counter("trialog_log_members_total", "Members written in those transactions.")
 
 
+_NOISY = ("nats", "httpx", "httpcore", "asyncio", "uvicorn.access")
+_root = logging.getLogger("trialog")
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A logger with words that stand on every line it writes: the run, the piece of work.
+
+    Over the standard library's logging, whose lines and ours come out alike.
+    """
+
+    words: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    def bind(self, **words: object) -> Log:
+        """Return a logger with more words."""
+        return Log({**self.words, **words})
+
+    def debug(self, event: str, **words: object) -> None:
+        """Say what only a developer wants to know."""
+        self._write(logging.DEBUG, event, words)
+
+    def info(self, event: str, **words: object) -> None:
+        """Say what happened."""
+        self._write(logging.INFO, event, words)
+
+    def warning(self, event: str, **words: object) -> None:
+        """Say what will mend itself, or wants a look."""
+        self._write(logging.WARNING, event, words)
+
+    def error(self, event: str, exc_info: BaseException | None = None, **words: object) -> None:
+        """Say what went wrong, with the traceback where there is an error."""
+        self._write(logging.ERROR, event, words, exc_info)
+
+    def _write(
+        self,
+        level: int,
+        event: str,
+        words: Mapping[str, object],
+        error: BaseException | None = None,
+    ) -> None:
+        if _root.isEnabledFor(level):
+            extra = {"words": {**self.words, **words}}
+            _root.log(level, "%s", event, exc_info=error, extra=extra)
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a line, the service's name in each."""
+
+    def __init__(self, service: str) -> None:
+        super().__init__()
+        self._service = service
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        line: dict[str, object] = {
+            "event": record.getMessage(),
+            **getattr(record, "words", {}),
+            "service": self._service,
+            "level": record.levelname.lower(),
+            "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
 def configure(service: str, level: str) -> None:
     """Write JSON lines to stderr, ours and the libraries', with service and time."""
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
-                structlog.processors.JSONRenderer(),
-            ],
-        )
-    )
+    handler.setFormatter(_JsonFormatter(service))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    for noisy in ("nats", "httpx", "httpcore", "asyncio", "uvicorn.access"):
+    for noisy in _NOISY:
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[level.upper()]
-        ),
-        cache_logger_on_first_use=True,
-    )
-    structlog.contextvars.bind_contextvars(service=service)
 
 
 def logger() -> Log:
     """Return a logger; bind run and trial where they are known."""
-    return structlog.get_logger()
+    return Log()

@@ -22,7 +22,7 @@ from trialog.proto.work import BUILD_WORLD, GENERATE, WorkName
 from trialog.spine.blobs import PostgresBlobs
 from trialog.spine.bus import Bus
 from trialog.spine.consumer import MAX_BREAKDOWNS, Consumer, Held
-from trialog.spine.database import engine_for
+from trialog.spine.database import Database
 from trialog.spine.log import Append, Claim, Release, new_event
 from trialog.spine.postgres.log import PostgresLog
 from trialog.spine.presence import new_incarnation
@@ -165,8 +165,8 @@ def driver() -> Generator[StackThread]:
 
 @pytest.mark.stack
 async def test_a_leading_driver_offers_reopened_work_within_seconds(driver: StackThread) -> None:
-    engine = engine_for(driver.database_url)
-    log = PostgresLog(engine, new_incarnation())
+    database = Database(driver.database_url)
+    log = PostgresLog(database, new_incarnation())
     bus = await Bus.connect(driver.nats_url, "test")
     built: list[str] = []
 
@@ -214,4 +214,4 @@ async def test_a_leading_driver_offers_reopened_work_within_seconds(driver: Stac
         assert (answer.status_code, "is done" in answer.json()["detail"]) == (409, True)
     await bus.close()
     await log.close()
-    await engine.dispose()
+    await database.dispose()

@@ -17,7 +17,6 @@ from trialog.proto.canonical import bytes_digest
 from trialog.proto.policy import initial_weights
 from trialog.spine.blobs import PostgresBlobs
 from trialog.spine.bus import Bus
-from trialog.spine.database import driver_connection
 from trialog.spine.log import Append, new_event
 from trialog.spine.postgres import queries
 from trialog.spine.postgres.log import PostgresLog
@@ -60,7 +59,7 @@ async def test_a_run_is_recorded_and_its_weights_stand_before_it(
     assert isinstance(fact, ev.RunRequested)
     assert fact.root == run["run_id"]
     assert fact.initial_weights == bytes_digest(initial_weights(3))
-    assert await PostgresBlobs(log.engine, blobs._folder).get(fact.initial_weights)
+    assert await PostgresBlobs(log.database, blobs._folder).get(fact.initial_weights)
     assert (await api.get(answer.headers["location"])).json() == run
 
 
@@ -260,7 +259,7 @@ async def test_a_long_tail_is_not_waited_for_where_nobody_leads(
     run_id = (await created(api, n_steps=100))["run_id"]
     fence = await own(log)
     await append(log, run_id, *(f.step_applied(n) for n in range(50)))
-    async with driver_connection(log.engine) as connection:
+    async with log.database.connection() as connection:
         await connection.execute(queries.LEAVE_PARTITION, 0, log.incarnation, fence)
     monkeypatch.setattr(reader, "_PAGE", 10)
     monkeypatch.setattr(reader, "_STALLED_S", 3600)

@@ -12,7 +12,7 @@ from support.stack import StackThread
 from trialog.driver.api import schemas
 from trialog.proto.runspec import RunSpec
 from trialog.spine.blobs import PostgresBlobs
-from trialog.spine.database import engine_for
+from trialog.spine.database import Database
 from trialog.spine.postgres.log import PostgresLog
 from trialog.spine.presence import Presence, new_incarnation
 
@@ -76,9 +76,11 @@ async def test_without_postgres_requests_are_put_off(blobs: PostgresBlobs) -> No
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         port = nobody.getsockname()[1]
-        engine = engine_for(f"postgresql://nobody@127.0.0.1:{port}/none")
-        log = PostgresLog(engine, new_incarnation())
-        async with serve_api(log, PostgresBlobs(engine, blobs._folder), None, request_s=1.0) as api:
+        database = Database(f"postgresql://nobody@127.0.0.1:{port}/none")
+        log = PostgresLog(database, new_incarnation())
+        async with serve_api(
+            log, PostgresBlobs(database, blobs._folder), None, request_s=1.0
+        ) as api:
             for method, path in (
                 ("GET", RUN),
                 ("GET", "/runs"),
@@ -93,7 +95,7 @@ async def test_without_postgres_requests_are_put_off(blobs: PostgresBlobs) -> No
                 assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), path
                 assert schemas.Problem.model_validate(answer.json()).status == 503
             assert (await api.client.get("/livez")).status_code == 200
-        await engine.dispose()
+        await database.dispose()
 
 
 async def test_a_database_that_does_not_answer_is_not_waited_for(

@@ -7,43 +7,42 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from sqlalchemy.ext.asyncio import AsyncEngine
 from support import facts as f
 from support.api import own
 from trialog.driver import projector as module
 from trialog.driver.projector import Projector
 from trialog.driver.views import evolve_run
 from trialog.proto import events as ev
-from trialog.spine.database import driver_connection
+from trialog.spine.database import Database
 from trialog.spine.log import Append, FencedError, Recorded, new_event
 from trialog.spine.postgres.log import PostgresLog
 
 
-async def rows(engine: AsyncEngine, query: str, *arguments: Any) -> list[Any]:
-    async with driver_connection(engine) as connection:
+async def rows(database: Database, query: str, *arguments: Any) -> list[Any]:
+    async with database.connection() as connection:
         return await connection.fetch(query, *arguments)
 
 
-async def run_doc(engine: AsyncEngine, run_id: str) -> Any:
-    found = await rows(engine, "select doc::text from run_view where run_id = $1", run_id)
+async def run_doc(database: Database, run_id: str) -> Any:
+    found = await rows(database, "select doc::text from run_view where run_id = $1", run_id)
     return json.loads(found[0][0]) if found else None
 
 
-async def trial_docs(engine: AsyncEngine, run_id: str) -> dict[str, Any]:
+async def trial_docs(database: Database, run_id: str) -> dict[str, Any]:
     query = "select trial_id, doc::text from trial_view where run_id = $1"
-    return {row[0]: json.loads(row[1]) for row in await rows(engine, query, run_id)}
+    return {row[0]: json.loads(row[1]) for row in await rows(database, query, run_id)}
 
 
-async def step_docs(engine: AsyncEngine, run_id: str) -> dict[int, Any]:
+async def step_docs(database: Database, run_id: str) -> dict[int, Any]:
     query = "select step, doc::text from step_view where run_id = $1"
-    return {row[0]: json.loads(row[1]) for row in await rows(engine, query, run_id)}
+    return {row[0]: json.loads(row[1]) for row in await rows(database, query, run_id)}
 
 
-async def all_docs(engine: AsyncEngine, run_id: str) -> tuple[Any, ...]:
+async def all_docs(database: Database, run_id: str) -> tuple[Any, ...]:
     return (
-        await run_doc(engine, run_id),
-        await step_docs(engine, run_id),
-        await trial_docs(engine, run_id),
+        await run_doc(database, run_id),
+        await step_docs(database, run_id),
+        await trial_docs(database, run_id),
     )
 
 
@@ -73,7 +72,7 @@ async def projector(log: PostgresLog) -> Projector:
 
 
 async def test_batches_of_any_size_give_the_same_documents(
-    log: PostgresLog, engine: AsyncEngine, projector: Projector, run_id: str
+    log: PostgresLog, database: Database, projector: Projector, run_id: str
 ) -> None:
     fence = await own(log)
     await projector.apply(await unprojected(log, projector), fence)
@@ -81,35 +80,35 @@ async def test_batches_of_any_size_give_the_same_documents(
     events = await unprojected(log, projector)
     for event in events:  # each in a batch of its own, by a projector that remembers nothing
         await Projector(log, 0).apply([event], fence)
-    singly = await all_docs(engine, run_id)
+    singly = await all_docs(database, run_id)
     await projector.apply(events, fence)
-    assert await all_docs(engine, run_id) == singly
+    assert await all_docs(database, run_id) == singly
     doc, steps, trials = singly
     assert (steps[0]["state"], steps[0]["n_judged"], len(steps)) == ("applied", 2, 1)
     assert (doc["state"], doc["counts"]["executed"]["judge"]) == ("completed", 2)
     assert {trial["state"] for trial in trials.values()} == {"judged"}
     assert await projector.cursor() == events[-1].position
     query = "select state, position, created_at, labels::text from run_view where run_id = $1"
-    (row,) = await rows(engine, query, run_id)
+    (row,) = await rows(database, query, run_id)
     assert (row["state"], row["position"]) == ("completed", doc["position"])
     assert row["created_at"].isoformat(timespec="microseconds") == doc["created_at"]
     assert json.loads(row["labels"]) == {"team": "a"}
 
 
 async def test_a_batch_that_was_committed_unseen_may_be_applied_again(
-    log: PostgresLog, engine: AsyncEngine, projector: Projector, run_id: str
+    log: PostgresLog, database: Database, projector: Projector, run_id: str
 ) -> None:
     fence = await own(log)
     await projector.apply(await unprojected(log, projector), fence)
     facts = small_run(run_id)
     await append(log, run_id, facts[:5])
     await projector.apply(await unprojected(log, projector), fence)
-    before = await run_doc(engine, run_id)
+    before = await run_doc(database, run_id)
     await append(log, run_id, facts[5:])
     events = await unprojected(log, projector)
     await Projector(log, 0).apply(events, fence)
     await projector.apply(events, fence)  # its documents in memory are the old ones
-    after = await run_doc(engine, run_id)
+    after = await run_doc(database, run_id)
     assert before["counts"]["executed"]["judge"] == 0
     assert after["counts"]["executed"]["judge"] == 2
     assert after == _folded(await log.read_run(run_id, 0, 1000))
@@ -123,7 +122,7 @@ def _folded(events: Sequence[Recorded]) -> Any:
 
 
 async def test_a_replaced_owner_projects_nothing(
-    log: PostgresLog, engine: AsyncEngine, projector: Projector, run_id: str
+    log: PostgresLog, database: Database, projector: Projector, run_id: str
 ) -> None:
     """I8: the fence is checked in the transaction that moves the read models."""
     old = await own(log)
@@ -135,14 +134,14 @@ async def test_a_replaced_owner_projects_nothing(
         await projector.apply(events, old)
     with pytest.raises(FencedError):
         await projector.rebuild(old)
-    assert await run_doc(engine, run_id) is None
+    assert await run_doc(database, run_id) is None
     await projector.apply(events, new)
-    assert (await run_doc(engine, run_id))["state"] == "completed"
+    assert (await run_doc(database, run_id))["state"] == "completed"
 
 
 async def test_read_models_are_rebuilt_from_the_log(
     log: PostgresLog,
-    engine: AsyncEngine,
+    database: Database,
     projector: Projector,
     run_id: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -150,19 +149,19 @@ async def test_read_models_are_rebuilt_from_the_log(
     fence = await own(log)
     await append(log, run_id, small_run(run_id))
     await projector.apply(await unprojected(log, projector), fence)
-    kept = await all_docs(engine, run_id)
+    kept = await all_docs(database, run_id)
     monkeypatch.setattr(module, "_PAGE", 5)  # many pages, and documents in memory between them
     assert await projector.rebuild(fence) == await log.end(0)
-    assert await all_docs(engine, run_id) == kept
-    await rows(engine, "select forget_views(0, $1, $2)", log.incarnation, fence)
-    assert await all_docs(engine, run_id) == (None, {}, {})
+    assert await all_docs(database, run_id) == kept
+    await rows(database, "select forget_views(0, $1, $2)", log.incarnation, fence)
+    assert await all_docs(database, run_id) == (None, {}, {})
     assert await projector.cursor() == 0
     await projector.rebuild(fence)
 
 
 async def test_memory_is_bounded_and_what_was_let_go_is_loaded(
     log: PostgresLog,
-    engine: AsyncEngine,
+    database: Database,
     run_id: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -176,7 +175,7 @@ async def test_memory_is_bounded_and_what_was_let_go_is_loaded(
     await projector.apply(await unprojected(log, projector), fence)
     await append(log, run_id, [f.trajectory(name) for name in names])
     await projector.apply(await unprojected(log, projector), fence)
-    found = await trial_docs(engine, run_id)
+    found = await trial_docs(database, run_id)
     assert {doc["state"] for doc in found.values()} == {"recorded"}
     assert len(projector._trials.documents) == 3
 
@@ -191,7 +190,7 @@ where v.xmin = batch.xmin
 
 
 async def test_a_late_step_writes_no_more_than_an_early_one(
-    log: PostgresLog, engine: AsyncEngine, projector: Projector, run_id: str
+    log: PostgresLog, database: Database, projector: Projector, run_id: str
 ) -> None:
     """Rows and bytes of documents in the transaction that moved the cursor."""
     fence = await own(log)
@@ -208,9 +207,9 @@ async def test_a_late_step_writes_no_more_than_an_early_one(
         course = [*f.judged_trial(f"s{step}-p0-n0", step), f.step_requested(step)]
         await append(log, run_id, [*course, f.step_applied(step)])
         await projector.apply(await unprojected(log, projector), fence)
-        ((count, size),) = await rows(engine, WRITTEN)
+        ((count, size),) = await rows(database, WRITTEN)
         written[step] = (count, size)
-    assert len(await step_docs(engine, run_id)) == 2000
+    assert len(await step_docs(database, run_id)) == 2000
     assert {count for count, _ in written.values()} == {3}, "its run, its step, its trial"
     digits = 60  # of step numbers, positions, counts and sums
     assert written[1999][1] <= written[1][1] + digits, written

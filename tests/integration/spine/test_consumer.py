@@ -15,7 +15,6 @@ from support.workers import Shop
 from trialog.proto import events as ev
 from trialog.spine.bus import Bus
 from trialog.spine.consumer import AttemptFailedError, Held
-from trialog.spine.database import driver_connection
 from trialog.spine.log import Append, Claim, Finish, new_event
 from trialog.spine.postgres import queries
 from trialog.spine.postgres.log import PostgresLog
@@ -179,14 +178,14 @@ async def test_a_lost_claim_cancels_its_handler_and_records_nothing(
     shop: Shop, run_id: str
 ) -> None:
     hand = Hand()
-    other = PostgresLog(shop.log.engine, new_incarnation())
+    other = PostgresLog(shop.log.database, new_incarnation())
     async with shop.worker(hand, lease_ms=600):
         name = await shop.offer(f.trial_requested(TRIAL))
         held = await within(hand.began.get())
         lost = ev.TrialAttemptFailed(TRIAL, "generate", 0, "lost")
 
         async def taken_over() -> bool:
-            async with driver_connection(other.engine) as connection:
+            async with other.database.connection() as connection:
                 await connection.execute(queries.VOID_INCARNATIONS, [shop.log.incarnation])
             claim = Claim(name.key, 60_000, held.fence, [new_event(run_id, lost)])
             return (await other.commit(claim)).ok
@@ -203,11 +202,11 @@ async def test_a_lost_claim_cancels_its_handler_and_records_nothing(
 async def test_a_claim_lost_unnoticed_cannot_record(shop: Shop) -> None:
     """The zombie's write is refused under its old fence (I8)."""
     hand = Hand()
-    other = PostgresLog(shop.log.engine, new_incarnation())
+    other = PostgresLog(shop.log.database, new_incarnation())
     async with shop.worker(hand):
         name = await shop.offer(f.trial_requested(TRIAL))
         held = await within(hand.began.get())
-        async with driver_connection(other.engine) as connection:
+        async with other.database.connection() as connection:
             await connection.execute(queries.VOID_INCARNATIONS, [shop.log.incarnation])
         assert (await other.commit(Claim(name.key, 60_000, held.fence))).ok
         hand.go_on.set()
@@ -250,7 +249,7 @@ async def test_renewals_keep_a_claim_longer_than_its_lease(shop: Shop) -> None:
         first = (await shop.row(name.key))["lease_until"]
 
         async def outlived() -> bool:
-            async with driver_connection(shop.log.engine) as connection:
+            async with shop.log.database.connection() as connection:
                 query = "select clock_timestamp() > $1::timestamptz + interval '600 ms'"
                 return bool(await connection.fetchval(query, first))
 

@@ -17,7 +17,7 @@ from support.logs import PostgresLedger, postgres_ledger
 from support.proxy import lossy
 from support.stack import StackThread
 from trialog.proto import events as ev
-from trialog.spine.database import connect, driver_connection, engine_for
+from trialog.spine.database import Database, connect
 from trialog.spine.log import (
     Append,
     Claim,
@@ -45,8 +45,8 @@ async def test_four_writers_leave_no_gap_and_a_reader_misses_nothing(
     ledger: PostgresLedger, stack: StackThread
 ) -> None:
     """I1: who read up to a position has seen all below it, whatever commits beside."""
-    engines = [engine_for(stack.database_url) for _ in range(4)]
-    logs = [PostgresLog(engine, n + 1) for n, engine in enumerate(engines)]
+    engines = [Database(stack.database_url) for _ in range(4)]
+    logs = [PostgresLog(database, n + 1) for n, database in enumerate(engines)]
     await ledger.begin(logs[0])
     seen: list[Recorded] = []
     total = 1 + 4 * 150
@@ -67,9 +67,9 @@ async def test_four_writers_leave_no_gap_and_a_reader_misses_nothing(
     assert len({event.event_id for event in seen}) == total
     assert [e.recorded_at for e in seen] == sorted(e.recorded_at for e in seen)
     assert await ledger_log.broken_link(ledger.partition, 0, total) is None
-    for log, engine in zip(logs, engines, strict=True):
+    for log, database in zip(logs, engines, strict=True):
         await log.close()
-        await engine.dispose()
+        await database.dispose()
 
 
 async def test_writers_of_the_same_facts_record_them_once(ledger: PostgresLedger) -> None:
@@ -98,8 +98,8 @@ async def test_a_finish_whose_answer_got_lost_is_done_once_and_said_to_be(
     ledger: PostgresLedger, stack: StackThread
 ) -> None:
     async with lossy(stack.database_url) as (proxy, url):
-        engine = engine_for(url)
-        log = PostgresLog(engine, 4711)
+        database = Database(url)
+        log = PostgresLog(database, 4711)
         await ledger.begin(log)
         key, fence = await ledger.held(log, f.trial_requested(TRIAL))
         lost_blob = os.urandom(1000)
@@ -116,15 +116,15 @@ async def test_a_finish_whose_answer_got_lost_is_done_once_and_said_to_be(
             f.trial_requested("s0-p1-n0"),
         ]
         await log.close()
-        await engine.dispose()
+        await database.dispose()
 
 
 async def test_a_claim_whose_answer_got_lost_is_nobodys_until_its_lease_ends(
     ledger: PostgresLedger, stack: StackThread
 ) -> None:
     async with lossy(stack.database_url) as (proxy, url):
-        engine = engine_for(url)
-        log = PostgresLog(engine, 4712)
+        database = Database(url)
+        log = PostgresLog(database, 4712)
         await ledger.begin(log, f.trial_requested(TRIAL))
         key = ledger.key(f.trial_requested(TRIAL))
         proxy.lose_answer_to(key.encode())
@@ -133,7 +133,7 @@ async def test_a_claim_whose_answer_got_lost_is_nobodys_until_its_lease_ends(
         await ledger.lapse(key)
         assert (await log.commit(Claim(key, 300))).answer == "stale"
         await log.close()
-        await engine.dispose()
+        await database.dispose()
 
 
 async def test_data_that_postgres_refuses_fails_its_member_alone(ledger: PostgresLedger) -> None:
@@ -325,7 +325,7 @@ async def test_a_failed_batch_leaves_the_log_usable(ledger: PostgresLedger) -> N
     await asyncio.gather(strike(), *(work() for _ in range(20)))
     assert len(await ledger.recorded(log)) == trials
     assert await log.broken_link(ledger.partition, 0, 10**6) is None
-    async with driver_connection(log.engine) as connection:
+    async with log.database.connection() as connection:
         held = await connection.fetchval(
             "select count(*) from work where partition = $1 and incarnation is not null",
             ledger.partition,

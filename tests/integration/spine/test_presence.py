@@ -221,7 +221,7 @@ async def test_the_claims_of_the_killed_are_free_at_once(
     ledger: PostgresLedger, stack: StackThread
 ) -> None:
     async with living(stack) as one:
-        theirs = PostgresLog(ledger.open().engine, one.incarnation)
+        theirs = PostgresLog(ledger.open().database, one.incarnation)
         await ledger.begin(theirs)
         key, _ = await ledger.held(theirs, f.trial_requested("s0-p0-n0"))
         assert (await ledger.open().commit(Claim(key, 1000))).answer == "held"

@@ -10,7 +10,6 @@ from prometheus_client import Gauge
 from trialog.driver import state as fold
 from trialog.driver.state import RunState
 from trialog.proto import events as ev
-from trialog.spine.database import driver_connection
 from trialog.spine.log import Recorded
 from trialog.spine.postgres import queries
 from trialog.spine.postgres.log import PostgresLog
@@ -38,7 +37,7 @@ class Follower:
         """
         self.states.clear()
         self.position = await self._log.end(self.partition)
-        async with driver_connection(self._log.engine) as connection:
+        async with self._log.database.connection() as connection:
             rows = await connection.fetch(queries.ACTIVE_RUNS, self.partition)
             postgres_ms = await connection.fetchval(queries.CLOCK_MS)
             assert postgres_ms is not None

@@ -17,7 +17,6 @@ async def drive(context: Context) -> None:
     assert isinstance(settings, DriverSettings)
     owner = Owner(context, settings.partition)
     leading = asyncio.create_task(owner.run(), name="owner")
-    # The web stack takes its time to import: recovery after a crash does not wait for it.
     serving = asyncio.create_task(_serve(context, settings, owner), name="api")
     stopped = asyncio.create_task(context.stopping.wait())
     await asyncio.wait({leading, serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -30,12 +29,17 @@ async def drive(context: Context) -> None:
 
 
 async def _serve(context: Context, settings: DriverSettings, owner: Owner) -> None:
+    """Serve the API. It takes longer to import than all the rest, so after a crash the work that
+    waits to be asked for comes first."""
+    await owner.settled.wait()
     api = await asyncio.to_thread(importlib.import_module, "trialog.driver.api")
+    sql = await asyncio.to_thread(importlib.import_module, "trialog.spine.sql")
+    engine = sql.engine_for(settings.database_url.get_secret_value())
     key = settings.api_key.get_secret_value() if settings.api_key else None
     app = api.create_app(
         api.ApiDependencies(
             log=context.log,
-            engine=context.engine,
+            engine=engine,
             blobs=context.blobs,
             runs=context.runs,
             bus=context.bus,
@@ -44,7 +48,10 @@ async def _serve(context: Context, settings: DriverSettings, owner: Owner) -> No
             is_ready=lambda: owner.following,
         )
     )
-    await api.run_api(app, settings.api_host, settings.api_port, context.stopping)
+    try:
+        await api.run_api(app, settings.api_host, settings.api_port, context.stopping)
+    finally:
+        await engine.dispose()
 
 
 def main() -> None:

@@ -24,7 +24,6 @@ from trialog.driver.sweeper import Sweeper
 from trialog.proto import events as ev
 from trialog.spine import bus as bus_module
 from trialog.spine import database, telemetry
-from trialog.spine.database import driver_connection
 from trialog.spine.log import Append, FencedError, NewEvent, Recorded, new_event
 from trialog.spine.postgres import queries
 from trialog.spine.service import Context
@@ -40,7 +39,8 @@ _CHUNK = 500
 
 
 class Owner:
-    """One driver's part in one partition, as standby or leader."""
+    """One driver's part in one partition, as standby or leader. ``settled`` is set once it has
+    decided what it found undecided, or stands by."""
 
     def __init__(self, context: Context, partition: int) -> None:
         self._context = context
@@ -58,6 +58,7 @@ class Owner:
         self._wakes_ms: dict[str, float] = {}
         self._random = random.SystemRandom()
         self.following = False
+        self.settled = asyncio.Event()
         self.leading = False
 
     async def run(self) -> None:
@@ -88,7 +89,7 @@ class Owner:
     async def _leave(self, fence: int) -> None:
         """Let a standby in at once; when Postgres is away, the lease's end does."""
         with contextlib.suppress(*database.DOWN):
-            async with driver_connection(self._log.engine) as connection:
+            async with self._log.database.connection() as connection:
                 await connection.execute(
                     queries.LEAVE_PARTITION, self.partition, self._log.incarnation, fence
                 )
@@ -98,7 +99,7 @@ class Owner:
         while True:
             while await self.follower.catch_up():
                 pass
-            async with driver_connection(self._log.engine) as connection:
+            async with self._log.database.connection() as connection:
                 head = await connection.fetchrow(queries.OWNER, self.partition)
                 assert head is not None, f"partition {self.partition} does not exist"
                 owner, _, lapsed = head
@@ -113,6 +114,7 @@ class Owner:
                     )
                     if fence is not None:
                         return fence
+            self.settled.set()
             await asyncio.sleep(_STANDBY_S)
 
     async def _lead(self, fence: int) -> None:
@@ -133,7 +135,7 @@ class Owner:
     async def _keep_partition(self, fence: int) -> None:
         while True:
             await asyncio.sleep(_LEASE_MS / 3000)
-            async with driver_connection(self._log.engine) as connection:
+            async with self._log.database.connection() as connection:
                 kept = await connection.fetchval(
                     queries.KEEP_PARTITION,
                     self.partition,
@@ -151,6 +153,7 @@ class Owner:
         changed = set(self.follower.states)
         while True:
             await asyncio.gather(*(self._decide_run(run, fence) for run in sorted(changed)))
+            self.settled.set()
             events = await self._next_events()
             if events:
                 for feed in feeds:

@@ -28,7 +28,6 @@ from trialog.driver.views import (
     trial_of,
 )
 from trialog.proto import events as ev
-from trialog.spine.database import driver_connection
 from trialog.spine.log import FencedError, Recorded
 from trialog.spine.postgres import queries as spine_queries
 from trialog.spine.postgres.log import PostgresLog
@@ -71,7 +70,7 @@ class Projector:
 
     async def cursor(self) -> int:
         """Return the position up to which the read models are current."""
-        async with driver_connection(self._log.engine) as connection:
+        async with self._log.database.connection() as connection:
             row = await connection.fetchrow(spine_queries.CURSOR, VIEWS_CURSOR, self.partition)
         return row[0] if row else 0
 
@@ -104,7 +103,7 @@ class Projector:
         Raises FencedError when the partition has another owner.
         """
         self._forget()
-        async with driver_connection(self._log.engine) as connection:
+        async with self._log.database.connection() as connection:
             kept = await connection.fetchval(
                 queries.FORGET_VIEWS, self.partition, self._log.incarnation, fence
             )
@@ -139,7 +138,7 @@ class Projector:
                 trials[run_id, trial_id] = None
         if not (runs or steps or trials):
             return
-        async with driver_connection(self._log.engine) as connection:
+        async with self._log.database.connection() as connection:
             if runs:
                 rows = await connection.fetch(queries.RUN_DOCS, list(runs))
                 self._runs.documents |= {row[0]: _decoder.decode(row[1]) for row in rows}
@@ -178,7 +177,7 @@ class Projector:
         runs = [changed.runs[run_id] for run_id in sorted(changed.runs)]
         steps = sorted(changed.steps.items(), key=lambda one: one[0])
         trials = sorted(changed.trials.items(), key=lambda one: one[0])
-        async with driver_connection(self._log.engine) as connection:
+        async with self._log.database.connection() as connection:
             kept = await connection.fetchval(
                 queries.PROJECT,
                 self.partition,

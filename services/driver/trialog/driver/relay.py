@@ -14,7 +14,6 @@ import msgspec
 
 from trialog.proto.work import WorkMessage, work_of
 from trialog.spine.bus import Bus, StreamState, subject_of
-from trialog.spine.database import driver_connection
 from trialog.spine.log import FencedError, Recorded
 from trialog.spine.postgres import queries
 from trialog.spine.postgres.log import PostgresLog
@@ -57,7 +56,7 @@ class Relay:
 
     async def begin(self) -> None:
         """Load the cursor, then offer what came between it and now by reading the log."""
-        async with driver_connection(self._log.engine) as connection:
+        async with self._log.database.connection() as connection:
             row = await connection.fetchrow(queries.CURSOR, "relay", self._partition)
         if row is not None:
             saved = msgspec.json.decode(row[1])
@@ -85,7 +84,7 @@ class Relay:
         """Store the cursor. A lost save costs offers that are known already, and dropped."""
         self._saved_at = time.monotonic()
         state = _encoder.encode({"stream": self.stream, "sequence": self._sequence}).decode()
-        async with driver_connection(self._log.engine) as connection:
+        async with self._log.database.connection() as connection:
             moved = await connection.fetchval(
                 queries.MOVE_CURSOR,
                 "relay",

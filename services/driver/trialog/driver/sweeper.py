@@ -13,7 +13,6 @@ from trialog.driver.relay import Relay, message_of
 from trialog.proto.work import KINDS
 from trialog.spine import telemetry
 from trialog.spine.bus import ACK_WAIT_S, Bus
-from trialog.spine.database import driver_connection
 from trialog.spine.log import OpenWork
 from trialog.spine.postgres import queries
 from trialog.spine.postgres.log import PostgresLog
@@ -32,7 +31,7 @@ class Sweeper:
 
     async def void_the_gone(self) -> bool:
         """End the leases of processes that vanished; true when any were."""
-        async with driver_connection(self._log.engine) as connection:
+        async with self._log.database.connection() as connection:
             gone = [row[0] for row in await connection.fetch(queries.GONE)]
             if not gone:
                 return False
@@ -44,7 +43,7 @@ class Sweeper:
 
     async def offer_lapsed(self) -> int:
         """Offer again what is held under a lease that ended. Raises bus.DOWN."""
-        async with driver_connection(self._log.engine) as connection:
+        async with self._log.database.connection() as connection:
             await connection.execute(queries.BURY_CLOSED, self._partition)
             rows = await connection.fetch(queries.LAPSED_WORK, self._partition)
         wanted = {row[0] for row in rows}
@@ -92,7 +91,7 @@ class Sweeper:
         works = [w for w in works if w.run_state == "running" and not w.closed]
         if not works:
             return 0
-        async with driver_connection(self._log.engine) as connection:
+        async with self._log.database.connection() as connection:
             rows = await connection.fetch(queries.COUNT_SWEEPS, [work.key for work in works])
         sweeps = {row["key"]: row["sweeps"] for row in rows}
         messages: list[tuple[str, bytes, str]] = []

@@ -8,11 +8,10 @@ from operator import itemgetter
 from typing import Any
 
 import asyncpg
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from trialog.proto.ids import event_id
 from trialog.spine import telemetry
-from trialog.spine.database import DOWN, driver_connection, patiently
+from trialog.spine.database import DOWN, Database, patiently
 from trialog.spine.log import (
     DeadWork,
     InvalidMemberError,
@@ -42,14 +41,14 @@ def _is_data_error(error: Exception) -> bool:
 
 
 class PostgresLog:
-    """Reads through the engine's pool, writes through one group-commit writer.
+    """Reads through the database's pool, writes through one group-commit writer.
 
     ``incarnation`` names this life of the process: claims are held under it. ``on_append`` is
     told the partition of every batch that had events.
     """
 
-    def __init__(self, engine: AsyncEngine, incarnation: int) -> None:
-        self.engine = engine
+    def __init__(self, database: Database, incarnation: int) -> None:
+        self.database = database
         self.incarnation = incarnation
         self.on_append: Callable[[int], None] = lambda partition: None
         self._writer = GroupWriter(self._commit, _is_data_error)
@@ -145,5 +144,5 @@ class PostgresLog:
         return [row[0] for row in await self._fetch(queries.REOPEN_WORK, list(keys))]
 
     async def _fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
-        async with driver_connection(self.engine) as connection:
+        async with self.database.connection() as connection:
             return await connection.fetch(query, *arguments)

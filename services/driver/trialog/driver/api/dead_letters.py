@@ -31,8 +31,8 @@ from trialog.proto import events as ev
 from trialog.proto import ids
 from trialog.proto.slots import slot_of
 from trialog.spine.consumer import MAX_BREAKDOWNS
-from trialog.spine.database import driver_connection
 from trialog.spine.log import Recorded
+from trialog.spine.sql import driver_connection
 
 _KEY: Final = re.compile(schemas.WORK_KEY_PATTERN)
 

@@ -30,10 +30,10 @@ from trialog.driver.views import (
 )
 from trialog.proto import events as ev
 from trialog.proto import ids
-from trialog.spine.database import driver_connection
 from trialog.spine.log import Recorded
 from trialog.spine.postgres import queries as spine_queries
 from trialog.spine.postgres.log import PostgresLog
+from trialog.spine.sql import driver_connection
 
 MOST_STEPS = 1000
 _PARTITION = 0
