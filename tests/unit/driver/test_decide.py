@@ -6,6 +6,7 @@ import json
 
 import pytest
 from support.folding import Folded
+from trialog.driver import state as fold
 from trialog.proto import events as ev
 from trialog.proto.canonical import bytes_digest
 
@@ -265,3 +266,17 @@ def test_deciding_twice_from_one_state_says_the_same() -> None:
     run.build_worlds()
     run.record(run.failed("s0-p0-n0", 0))
     assert run.decide().facts == run.decide().facts
+
+
+def test_nothing_follows_from_what_no_replay_reads() -> None:
+    run = Folded()
+    run.build_worlds()
+    before = run.decide(), run.state.step
+    run.record(
+        ev.TrajectoryRecorded("s0-p0-n0", 0, "k", "d", "b", 3, 0),
+        ev.JudgeCallStarted("s0-p0-n0", "k", 1, "*", "m"),
+        ev.JudgeCallRecorded("s0-p0-n0", "k", 0, "*", "m", True, 1.0, 1, 1, 1, 1.0),
+        ev.DeliveryDeadLettered("k", "trial", 0, 5, "e"),
+    )
+    assert {type(fact).__name__ for fact in run.facts[-4:]} == set(fold.UNFOLDED)
+    assert (run.decide(), run.state.step) == before

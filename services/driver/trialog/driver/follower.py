@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from asyncpg.prepared_stmt import PreparedStatement
 from prometheus_client import Gauge
 
 from trialog.driver import state as fold
@@ -17,6 +18,7 @@ from trialog.spine.postgres.log import PostgresLog
 _PAGE = 2000
 
 REPLAY_SECONDS = Gauge("trialog_replay_seconds", "The last replay: reading and folding.")
+REPLAY_STEPS = Gauge("trialog_replay_steps", "Optimizer steps that the last replay passed.")
 REPLAY_EVENTS = Gauge("trialog_replay_events", "Events that the last replay folded.")
 
 
@@ -33,7 +35,7 @@ class Follower:
     async def begin(self) -> None:
         """Fold the runs that are not over, from nothing; ended ones are not even read.
 
-        How long that took, from the first event read to the last one folded, is a metric.
+        How long that took, from the first event asked for to the last one folded, is a metric.
         """
         self.states.clear()
         self.position = await self._log.end(self.partition)
@@ -41,24 +43,28 @@ class Follower:
             rows = await connection.fetch(queries.ACTIVE_RUNS, self.partition)
             postgres_ms = await connection.fetchval(queries.CLOCK_MS)
             assert postgres_ms is not None
-        self._clock_ahead_ms = postgres_ms - time.time() * 1000
-        started = time.perf_counter()
-        folded = 0
-        for row in rows:
-            folded += await self._fold_run(row["run_id"])
-        REPLAY_SECONDS.set(time.perf_counter() - started)
-        REPLAY_EVENTS.set(folded)
+            self._clock_ahead_ms = postgres_ms - time.time() * 1000
+            reading = await connection.prepare(queries.READ_TO_FOLD)
+            started = time.perf_counter()
+            folded = 0
+            for row in rows:
+                folded += await self._fold_run(reading, row["run_id"])
+            REPLAY_SECONDS.set(time.perf_counter() - started)
+            REPLAY_EVENTS.set(folded)
+            REPLAY_STEPS.set(sum(state.weights_version for state in self.states.values()))
 
-    async def _fold_run(self, run_id: str) -> int:
+    async def _fold_run(self, reading: PreparedStatement, run_id: str) -> int:
         """Fold one run's events and return how many there are."""
         after = folded = 0
-        while events := await self._log.read_run(run_id, after, _PAGE):
-            self._fold(events)
-            after = events[-1].position
-            folded += len(events)
-            if len(events) < _PAGE:
-                break
-        return folded
+        while True:
+            rows = await reading.fetch(run_id, after, fold.UNFOLDED, _PAGE)
+            for position, partition, kind, version, data, at_ms in rows:
+                fact = ev.decode(kind, version, data)
+                self._fold_one(run_id, partition, position, fact, at_ms)
+            folded += len(rows)
+            if len(rows) < _PAGE:
+                return folded
+            after = rows[-1][0]
 
     async def catch_up(self) -> list[Recorded]:
         """Read and fold what came since; at most a page, empty when there is nothing."""
@@ -70,17 +76,19 @@ class Follower:
 
     def _fold(self, events: Sequence[Recorded]) -> None:
         for event in events:
-            state = self.states.get(event.run_id)
-            if state is None:
-                if event.type != "RunRequested":
-                    continue  # of a run that was over when we began
-                request = event.fact()
-                assert isinstance(request, ev.RunRequested)
-                state = fold.begin(event.run_id, event.partition, request)
-                self.states[event.run_id] = state
-            if event.position > state.position:
-                at_ms = event.recorded_at.timestamp() * 1000
-                fold.evolve(state, event.fact(), event.position, at_ms)
+            at_ms = event.recorded_at.timestamp() * 1000
+            self._fold_one(event.run_id, event.partition, event.position, event.fact(), at_ms)
+
+    def _fold_one(
+        self, run_id: str, partition: int, position: int, fact: ev.Fact, at_ms: float
+    ) -> None:
+        state = self.states.get(run_id)
+        if state is None:
+            if not isinstance(fact, ev.RunRequested):
+                return  # of a run that was over when we began
+            state = self.states[run_id] = fold.begin(run_id, partition, fact)
+        if position > state.position:
+            fold.evolve(state, fact, position, at_ms)
 
     def now_ms(self) -> float:
         """Return Postgres time: deadlines are counted from recorded times."""

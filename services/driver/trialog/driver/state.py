@@ -25,6 +25,8 @@ from trialog.proto.work import (
 )
 
 CRASH = "crash_driver"
+# Recorded for people and for other services; nothing follows from them, so no replay reads them.
+UNFOLDED = ("TrajectoryRecorded", "JudgeCallStarted", "JudgeCallRecorded", "DeliveryDeadLettered")
 
 
 @dataclass(slots=True)

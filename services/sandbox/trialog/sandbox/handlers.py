@@ -97,12 +97,11 @@ class Handlers:
             await provider.prepare(fact.world_digest, content)
         # The fence makes the name new for each claim: a late life of an old one is not met.
         name = f"{held.run.run_id}.{fact.trial_id}.{held.fence}"
-        started = time.perf_counter()
         sandbox = await provider.create(name, SandboxSpec(fact.world_digest))
         try:
             # One command of no effect: a sandbox that cannot run any is found out here.
             await sandbox.exec("first", ["true"], timeout_s=_SETUP_S)
-            FORK_SECONDS.observe(time.perf_counter() - started)
+            FORK_SECONDS.observe(time.perf_counter() - sandbox.begun_at)
             if held.run.spec.agent == "noop":
                 return noop.trajectory(fact.trial_id), await sandbox.snapshot()
             trial = await self._policy_trial(held, fact, limit_s)

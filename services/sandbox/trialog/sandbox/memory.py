@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from trialog.sandbox.errors import (
@@ -39,6 +40,7 @@ class MemorySandbox:
 
     def __init__(self, sandbox_id: str, spec: SandboxSpec, world: Mapping[str, bytes]) -> None:
         self.sandbox_id = sandbox_id
+        self.begun_at = time.perf_counter()
         self.spec = spec
         self._world = world
         self._upper: dict[str, bytes | None] = {}  # None: deleted

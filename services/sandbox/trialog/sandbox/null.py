@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trialog.sandbox.provider import (
     DEFAULT_TIMEOUT_S,
@@ -25,6 +26,7 @@ class NullSandbox:
     """Every command succeeds at once without being run; every file is empty."""
 
     sandbox_id: str
+    begun_at: float = field(default_factory=time.perf_counter)
 
     async def exec(
         self,

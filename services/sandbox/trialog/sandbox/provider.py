@@ -89,6 +89,11 @@ class Sandbox(Protocol):
         """The caller's name for it."""
         ...
 
+    @property
+    def begun_at(self) -> float:
+        """When its making began, by time.perf_counter(): waiting for a turn is not counted."""
+        ...
+
     async def exec(
         self,
         exec_id: str,

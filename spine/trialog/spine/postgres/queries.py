@@ -24,6 +24,13 @@ from event
 """
 READ = _EVENT + "where partition = $1 and position > $2 order by position limit $3"
 READ_RUN = _EVENT + "where run_id = $1 and position > $2 order by position limit $3"
+# What a replay needs of a run's events, but for types it has no use for.
+READ_TO_FOLD = """
+select position, partition, type, schema_version, data::text,
+    extract(epoch from recorded_at)::float8 * 1000
+from event where run_id = $1 and position > $2 and type <> all ($3::text[])
+order by position limit $4
+"""
 AT_EVENT_ID = _EVENT + "where event_id = $1"
 AT_POSITION = _EVENT + "where partition = $1 and position = $2"
 END = "select position from head where partition = $1"

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import os
 import subprocess
+import time
 import weakref
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -162,6 +163,7 @@ class BubblewrapProvider:
 
     def _start(self, sandbox_id: str, spec: SandboxSpec) -> BubblewrapSandbox:
         """Make the folder, the cgroups and the process (blocking, in the spawner's thread)."""
+        begun_at = time.perf_counter()
         tools = self._find_tools()
         world = self._worlds.path(spec.world_digest)
         if world is None:
@@ -174,7 +176,7 @@ class BubblewrapProvider:
             if not made.settle(self._run / sandbox_id):
                 raise SandboxBusyError(f"sandbox {sandbox_id} was made by another at this moment")
             process = self._spawn(tools, made, world)
-            return BubblewrapSandbox(sandbox_id, made, process, self._forget)
+            return BubblewrapSandbox(sandbox_id, made, process, self._forget, begun_at)
         except BaseException:  # whatever it was, leave nothing behind
             made.remove()
             raise

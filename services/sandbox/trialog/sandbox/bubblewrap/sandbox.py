@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from trialog.sandbox.bubblewrap import overlay, wire
@@ -39,8 +40,10 @@ class BubblewrapSandbox:
         home: Home,
         process: subprocess.Popen[bytes] | None,
         on_end: Callable[[BubblewrapSandbox], None],
+        begun_at: float | None = None,
     ) -> None:
         self.sandbox_id = sandbox_id
+        self.begun_at = time.perf_counter() if begun_at is None else begun_at
         self._home = home
         self._process = process
         self._on_end = on_end
