@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CRASH_STEP = 1
 REPLAY_SECONDS_METRIC = "trialog_replay_seconds"
-REPLAY_EVENTS_METRIC = "trialog_replay_events"
+REPLAY_STEPS_METRIC = "trialog_replay_steps"
 
 
 @dataclass(frozen=True)
@@ -101,15 +101,10 @@ class Facts:
 
     def replay(self) -> tuple[float, int] | None:
         """Return seconds that the driver took to read and fold the log when it came back, and how
-        many steps were on it; None when that was not measured.
-
-        The run is alone on its log: what was folded are its first events.
-        """
+        many steps that brought; None when that was not measured, or was not all there was."""
         samples = [one for found in self.drivers.values() for one in found]
-        n_events = int(metrics.total(samples, REPLAY_EVENTS_METRIC))
-        folded = self.events[:n_events]
-        steps = sum(event["type"] == "StepApplied" for event in folded)
-        if steps == 0 or len(folded) < n_events:
+        steps = int(metrics.total(samples, REPLAY_STEPS_METRIC))
+        if not CRASH_STEP < steps <= len(self.data_of("StepApplied")):
             return None
         return metrics.total(samples, REPLAY_SECONDS_METRIC), steps
 
