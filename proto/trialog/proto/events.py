@@ -263,7 +263,7 @@ SCHEMA_VERSION: dict[str, int] = dict.fromkeys(TYPES, 1)
 ENDS = frozenset({"Judged", "TrialSkipped", "TrialCancelled"})
 RUN_ENDS = frozenset({"RunCancelled", "RunFailed", "RunCompleted"})
 
-_encoder = msgspec.json.Encoder(order="deterministic")
+_encoder = msgspec.json.Encoder(order="sorted")
 _decoders = {name: msgspec.json.Decoder(cls) for name, cls in TYPES.items()}
 
 
