@@ -84,7 +84,9 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        text = json.dumps(line, default=str, ensure_ascii=False)
+        # A lone surrogate, which UTF-8 cannot hold, becomes its JSON escape.
+        return text.encode("utf-8", "backslashreplace").decode()
 
 
 def configure(service: str, level: str) -> None:

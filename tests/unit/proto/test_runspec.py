@@ -1,0 +1,121 @@
+"""What a run may be asked to do, and what is refused, naming the field."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from trialog.proto import runspec
+from trialog.proto.runspec import RunSpec
+
+
+def test_the_defaults_are_the_reference_run() -> None:
+    spec = RunSpec()
+    assert (spec.n_steps, spec.n_worlds, spec.prompts_per_step, spec.n_samples) == (3, 3, 3, 2)
+    assert (spec.max_turns, spec.lr, spec.seed, spec.rubric) == (6, 2.0, None, "v1")
+    assert (spec.tool_latency_s, spec.judge_latency_s) == (0.2, 0.5)
+    assert (spec.retries.trial, spec.retries.judge) == (1, 2)
+    assert (spec.timeouts.trial_s, spec.timeouts.step_s, spec.timeouts.judge_s) == (300, 600, 60)
+    assert spec.trials_per_step == 6
+
+
+def test_what_is_recorded_is_whole_and_loads_again() -> None:
+    spec = RunSpec(seed=7, labels={"team": "a"}, rubric="v2-efficiency")
+    recorded = json.loads(json.dumps(spec.recorded()))
+    assert recorded["rubric"]["name"] == "v2-efficiency"
+    assert recorded["timeouts"]["trial_s"] == 300
+    again = runspec.load(recorded)
+    assert again.recorded() == spec.recorded()
+    assert again.resolved_rubric == spec.resolved_rubric
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"n_step": 3}, "n_step"),
+        ({"n_steps": "3"}, "n_steps"),
+        ({"n_steps": True}, "n_steps"),
+        ({"n_steps": 0}, "n_steps"),
+        ({"n_steps": -1}, "n_steps"),
+        ({"n_steps": 2.5}, "n_steps"),
+        ({"n_steps": 100_001}, "n_steps"),
+        ({"n_worlds": 0}, "n_worlds"),
+        ({"prompts_per_step": 20_001}, "prompts_per_step"),
+        ({"prompts_per_step": 1000, "n_samples": 21}, "limit is 20000 trials"),
+        ({"max_turns": 9}, "max_turns"),
+        ({"lr": math.nan}, "lr"),
+        ({"lr": math.inf}, "lr"),
+        ({"lr": -1.0}, "lr"),
+        ({"rubric": "v3"}, "known are instant, v1, v2-efficiency"),
+        ({"rubric": {"name": "x", "criteria": []}}, "criteria"),
+        ({"seed": 2**53 + 1}, "seed"),
+        ({"tool_latency_s": -0.1}, "tool_latency_s"),
+        ({"retries": {"trial": -1}}, "retries.trial"),
+        ({"retries": {"world": 1}}, "retries.world"),
+        ({"timeouts": {"judge_s": 0}}, "timeouts.judge_s"),
+        ({"timeouts": {"trial_s": math.inf}}, "timeouts.trial_s"),
+        ({"faults": {"flaky_trial_rate": 1.1}}, "faults.flaky_trial_rate"),
+        ({"faults": {"judge_flake_rate": math.nan}}, "faults.judge_flake_rate"),
+        ({"faults": {"hang": ["s9-p0-n0"]}}, "no trial of this run"),
+        ({"faults": {"always_fail": ["s0-p3-n0"]}}, "no trial of this run"),
+        ({"faults": {"straggler": {"s0-p0-n2": 1.0}}}, "no trial of this run"),
+        ({"faults": {"hang": ["s00-p0-n0"]}}, "such as s0-p1-n0"),
+        ({"faults": {"hang": ["s\u0660-p0-n0"]}}, "such as s0-p1-n0"),
+        ({"faults": {"hang": ["../etc"]}}, "faults.hang"),
+        ({"group_policy": {"mode": "padded"}}, "group_policy.mode"),
+        ({"group_policy": {"min_size": 3}}, "min_size is above n_samples"),
+        ({"group_policy": {"straggler": {"after_fraction": 1.0}}}, "after_fraction"),
+        ({"group_policy": {"max_untrained_steps": 0}}, "max_untrained_steps"),
+        ({"agent": "opus"}, "agent"),
+        ({"labels": {"Team": "a"}}, "labels"),
+        ({"labels": {"team": "a\nb"}}, "labels.team"),
+        ({"labels": {f"k{n}": "v" for n in range(33)}}, "labels"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_name(settings: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        RunSpec.model_validate(settings)
+    places = [".".join(map(str, problem["loc"])) for problem in refused.value.errors()]
+    said = [problem["msg"] for problem in refused.value.errors()]
+    assert any(field in text for text in [*places, *said]), (places, said)
+
+
+@pytest.mark.parametrize("number", [1, 1.0])
+def test_a_whole_number_may_be_given_for_a_rate(number: float) -> None:
+    settings = {"faults": {"flaky_trial_rate": number}, "lr": number}
+    assert RunSpec.model_validate(settings).lr == 1.0
+
+
+@pytest.mark.parametrize(
+    "criteria",
+    [
+        [{"name": "a"}, {"name": "a"}],
+        [{"name": "A"}],
+        [{"name": "a", "weight": -1}],
+        [{"name": "a", "weight": math.nan}],
+        [{"name": "a", "prompt": "p", "check": "correct"}],
+        [{"name": "a", "prompt": "\ud800"}],
+        [{"name": "a", "prompt": "x" * 20_001}],
+        [{"name": f"a{n}"} for n in range(101)],
+    ],
+)
+def test_a_rubric_that_cannot_be_scored_is_refused(criteria: list[dict[str, Any]]) -> None:
+    with pytest.raises(ValidationError):
+        RunSpec.model_validate({"rubric": {"name": "mine", "criteria": criteria}})
+
+
+def test_scoring_by_check_needs_checks() -> None:
+    rubric = {"name": "mine", "scoring": "check", "criteria": [{"name": "a"}]}
+    with pytest.raises(ValidationError, match="needs a check in every criterion"):
+        RunSpec.model_validate({"rubric": rubric})
+
+
+def test_a_rubrics_digest_holds_its_weights() -> None:
+    first = RunSpec.model_validate({"rubric": {"name": "m", "criteria": [{"name": "a"}]}})
+    heavier = {"name": "m", "criteria": [{"name": "a", "weight": 2}]}
+    second = RunSpec.model_validate({"rubric": heavier})
+    assert first.resolved_rubric.digest != second.resolved_rubric.digest
+    assert second.resolved_rubric.weights == {"a": 2.0}
