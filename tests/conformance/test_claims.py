@@ -104,7 +104,7 @@ async def test_a_finish_sent_again_finds_its_own_work_done(ledger: Ledger) -> No
     assert (await ledger.row(key))["done"]
 
 
-async def test_failures_set_work_free_and_are_counted_injected_ones_apart(ledger: Ledger) -> None:
+async def test_failures_await_an_answer_and_are_counted_injected_ones_apart(ledger: Ledger) -> None:
     log = ledger.open()
     await ledger.begin(log)
     key, fence = await ledger.held(log, ASKED)
@@ -112,10 +112,14 @@ async def test_failures_set_work_free_and_are_counted_injected_ones_apart(ledger
     assert (await log.commit(fail)).answer == "ok"
     assert (await log.commit(fail)).answer == "lost"
     assert (await log.commit(Renew(key, fence, 1000))).answer == "lost"
+    assert (await log.commit(Claim(key, 60_000))).answer == "undecided"
+    assert await log.open_work(ledger.partition, 0, 10) == []
+    await ledger.append(log, ev.TrialRetryScheduled(TRIAL, "generate", 0, 0, 0))
     second = await log.commit(Claim(key, 60_000))
     assert (second.answer, second.failures, second.injected) == ("ok", 1, 1)
     assert second.fence > fence
     await log.commit(Fail(key, second.fence, [ledger.event(failed(1))]))
+    await ledger.append(log, ev.TrialRetryScheduled(TRIAL, "generate", 1, 0, 0))
     third = await log.commit(Claim(key, 60_000))
     assert (third.failures, third.injected, third.lost) == (2, 1, 0)
 

@@ -179,7 +179,11 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Set held work free with the failure as a fact; ``injected`` ones are counted apart too."""
+    """End an attempt with the failure as a fact; ``injected`` ones are counted apart too.
+
+    Nobody may claim the work before the driver has answered: a budget is not overdrawn by a
+    message that comes twice. A judge call is free at once: its judgment has the budget.
+    """
 
     key: str
     fence: int
@@ -247,7 +251,8 @@ class Verdict:
 
     ``answer``: ok; closed (renewed, but nobody needs the work); lost; fenced; different (another
     fact holds a slot); and of a claim held, done, refused (the run is not running), stale (the
-    fence is another, or lapsed and must be expected), early, unknown. ``result`` is the position
+    fence is another, or lapsed and must be expected), early, undecided (a failed attempt awaits
+    the driver's answer), unknown. ``result`` is the position
     of the member's last event, or of the work's result when done. The counts are those before
     the member, but for ``lost``, which a takeover counts at once.
     """

@@ -101,7 +101,7 @@ async def test_messages_of_held_work_are_dropped_while_it_is_worked_on(shop: Sho
 
 
 @pytest.mark.parametrize("failure", ["agent", "task", "timeout", "injected", "infrastructure"])
-async def test_an_attempt_that_failed_is_a_fact_and_sets_the_work_free(
+async def test_an_attempt_that_failed_is_a_fact_and_awaits_an_answer(
     shop: Shop, failure: str
 ) -> None:
     async def handler(held: Held) -> None:
@@ -115,7 +115,7 @@ async def test_an_attempt_that_failed_is_a_fact_and_sets_the_work_free(
     )
     assert await shop.events("TrialAttemptFailed") == [expected]
     verdict = await shop.log.commit(Claim(name.key, 1000))
-    assert (verdict.ok, verdict.failures) == (True, 1)
+    assert (verdict.answer, verdict.failures) == ("undecided", 1)
     assert verdict.injected == (failure == "injected")
 
 

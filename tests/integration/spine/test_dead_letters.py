@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 
 import pytest
 from support import facts as f
@@ -11,6 +12,7 @@ from support.workers import Shop
 from trialog.driver.relay import Relay
 from trialog.driver.sweeper import Sweeper
 from trialog.proto import events as ev
+from trialog.proto.ids import run_id_from
 from trialog.spine import telemetry
 from trialog.spine.bus import DOWN, STREAM, Bus
 from trialog.spine.consumer import MAX_BREAKDOWNS, Held
@@ -77,7 +79,7 @@ async def test_a_message_that_names_no_work_of_the_queue_is_acknowledged(
 
 
 async def test_an_unknown_run_is_acknowledged_and_leaves_nothing(shop: Shop) -> None:
-    stranger = "r-zzzzzzzzzzzzzzzz"
+    stranger = run_id_from(os.urandom(16))
     message = shop.message(
         f.trial_requested(TRIAL), run_id=stranger, key=f"{stranger}/{TRIAL}/generate"
     )

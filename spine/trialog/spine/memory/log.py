@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from trialog.proto.ids import event_id
 from trialog.spine.log import DeadWork, Member, OpenWork, Recorded, Verdict, checked
-from trialog.spine.memory.rows import NEVER, EventRow, WorkRow
+from trialog.spine.memory.rows import NEVER, UNDECIDED, EventRow, WorkRow
 from trialog.spine.memory.store import MemoryStore, link_of
 from trialog.spine.presence import new_incarnation
 
@@ -87,6 +87,7 @@ class MemoryLog:
             and not row.done
             and row.kind != "call"
             and row.run_id in self.store.runs
+            and row.not_before != UNDECIDED
         ]
         rows.sort(key=lambda row: (row.position, row.key))
         return [self._open(row) for row in rows[:limit]]

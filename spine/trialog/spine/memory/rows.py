@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from trialog.spine.log import Recorded
 
 NEVER = datetime.min.replace(tzinfo=UTC)
+UNDECIDED = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from trialog.proto import events as ev
+from trialog.proto.work import CALL
 from trialog.spine.log import (
     Append,
     Claim,
@@ -26,7 +27,7 @@ from trialog.spine.log import (
     Verdict,
 )
 from trialog.spine.memory.clock import Clock, system_clock
-from trialog.spine.memory.rows import NEVER, EventRow, Head, RunRow, WorkRow
+from trialog.spine.memory.rows import NEVER, UNDECIDED, EventRow, Head, RunRow, WorkRow
 
 _RUN_STATES = {"RunPaused": "paused", "RunResumed": "running"} | dict.fromkeys(ev.RUN_ENDS, "ended")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -114,6 +115,8 @@ class MemoryStore:
             return "held"
         if (held or claim.expect is not None) and row.fence != claim.expect:
             return "stale"
+        if row.not_before == UNDECIDED:
+            return "undecided"
         if row.not_before is not None and row.not_before > now:
             return "early"
         return "ok"
@@ -199,6 +202,7 @@ class MemoryStore:
                 row.fence += 1
                 row.failures += 1
                 row.injected += member.injected
+                row.not_before = row.not_before if row.kind == CALL else UNDECIDED
                 row.done = row.closed
             case Release():
                 row.fence += 1

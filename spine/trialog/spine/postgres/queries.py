@@ -62,6 +62,7 @@ select w.key, w.kind, w.run_id, w.position, w.incarnation is not null as held,
     case when isfinite(w.not_before) then w.not_before end as not_before, w.closed
 from work w join run r on r.run_id = w.run_id
 where w.partition = $1 and not w.done and w.kind <> 'call' and w.position > $2
+    and w.not_before < 'infinity'
 order by w.position, w.key limit $3
 """
 LAPSED_WORK = """

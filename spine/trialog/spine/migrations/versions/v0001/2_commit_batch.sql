@@ -4,7 +4,8 @@
 --   a  append   events; with a fence only while that fence owns the partition
 --   c  claim    take a piece of work; with an expected fence, its events come with the claim
 --   f  finish   end held work under its fence, with the facts it established
---   x  fail     set held work free under its fence, with the failure as a fact
+--   x  fail     end an attempt under its fence, with the failure as a fact; nobody is offered the
+--               work until the driver has answered that (calls are free at once)
 --   b  release  set held work free under its fence: its message could not be handled (counted)
 --   d  bury     the same for the last time: nobody is offered it until somebody reopens it
 --   r  renew    extend the lease of held work
@@ -89,6 +90,7 @@ begin
         elsif r.incarnation is not null and r.lease_until > at then v[i] := 'held';
         elsif (r.incarnation is not null or r.expected is not null)
             and r.fence is distinct from r.expected then v[i] := 'stale';
+        elsif r.not_before = 'infinity' then v[i] := 'undecided';
         elsif r.not_before > at then v[i] := 'early';
         else
             v[i] := 'ok'; v_fence[i] := r.fence + 1;
@@ -208,6 +210,8 @@ begin
         lease_until = case when u.kind in ('c', 'r') then at + u.lease_ms * interval '1 ms'
             else '-infinity' end,
         lost = v_lost[u.i],
+        not_before = case when u.kind = 'x' and w.kind <> 'call' then 'infinity'
+            else w.not_before end,
         failures = w.failures + case when u.kind = 'x' then 1 else 0 end,
         injected = w.injected + case when u.kind = 'x' and u.injected then 1 else 0 end,
         breakdowns = w.breakdowns + case when u.kind in ('b', 'd') then 1 else 0 end,
