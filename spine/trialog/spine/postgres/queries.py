@@ -35,7 +35,6 @@ AT_EVENT_ID = _EVENT + "where event_id = $1"
 AT_POSITION = _EVENT + "where partition = $1 and position = $2"
 END = "select position from head where partition = $1"
 VERIFY_CHAIN = "select verify_chain($1, $2, $3)"
-HEAD_HASH = "select position, hash from head where partition = $1"
 
 RUN = "select run_id, partition, root, state, position from run where run_id = $1"
 
@@ -93,6 +92,5 @@ order by p.registered_at
 """
 VOID_INCARNATIONS = "select void_incarnations($1)"
 
-GET_BLOB = "select bytes from blob where digest = $1"
 GET_BLOBS = "select digest, bytes from blob where digest = any($1::bytea[])"
 PUT_BLOBS = "select put_blobs($1::bytea[], $2::bytea[])"
