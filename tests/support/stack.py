@@ -1,6 +1,8 @@
 """Postgres and NATS for a whole test session, and what a service wires from them.
 
-The stack is supervised on a thread of its own, so it lives through the event loops of the tests.
+As containers where a Docker daemon answers, as embedded binaries elsewhere (support/containers.py);
+the session's header says which. Either is watched from a thread with an event loop of its own, so
+it lives through those of the tests.
 The log is append-only: tests share it and take fresh run ids instead of an empty database.
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Any, TypeVar
 
 import pytest
 import pytest_asyncio
+from support.containers import Containers, which
 from trialog.cli.stack.options import StackOptions
 from trialog.cli.stack.stack import Stack
 from trialog.proto.ids import run_id_from
@@ -41,6 +45,7 @@ class StackThread:
         self._loop: asyncio.AbstractEventLoop
         self._leave: asyncio.Event
         self.stack: Stack
+        self.containers: Containers | None = None
 
     def start(self) -> None:
         """Start the thread; returns once everything answers and the schema is there."""
@@ -63,33 +68,66 @@ class StackThread:
         self._loop = asyncio.get_running_loop()
         self._leave = asyncio.Event()
         try:
-            async with Stack(self.options) as self.stack:
-                await self.stack.ready(120)
+            async with self._servers():
+                await self.servers.ready(120)
                 self._up.set()
                 await self._leave.wait()
         except BaseException as failure:  # it is raised where the stack was asked for
             self._failure = failure
             self._up.set()
 
+    def _servers(self) -> Stack | Containers:
+        """Return what is to be started: containers hold no services, and no Ray."""
+        if self.options is BARE and which() == "containers":
+            self.containers = Containers()
+            return self.containers
+        self.stack = Stack(self.options)
+        return self.stack
+
+    @property
+    def servers(self) -> Stack | Containers:
+        """Postgres and NATS, whichever they are."""
+        return self.containers or self.stack
+
+    def restart(self, name: str, *, wipe: bool = False) -> None:
+        """Restart postgres or nats; ``wipe`` drops what the bus holds."""
+        self.call(self.servers.restart_infrastructure(name, wipe=wipe))
+
+    def kill_backend(self, pid: int) -> None:
+        """Kill one of Postgres's processes, so that it restarts all of them."""
+        if self.containers is None:
+            os.kill(pid, signal.SIGKILL)
+        else:
+            self.containers.kill_backend(pid)
+
     @property
     def database_url(self) -> str:
         """Postgres as the services see it."""
-        return self.stack.database_url
+        return self.servers.database_url
 
     @property
     def admin_database_url(self) -> str:
         """Postgres as its owner sees it."""
-        return self.stack.admin_database_url
+        return self.servers.admin_database_url
 
     @property
     def nats_url(self) -> str:
         """The bus."""
-        return self.stack.nats_url
+        return self.servers.nats_url
 
     @property
     def blob_dir(self) -> Path:
         """The folder of large blobs."""
-        return Path(self.stack.env["TRIALOG_BLOB_DIR"])
+        return Path(self.servers.env["TRIALOG_BLOB_DIR"])
+
+
+def pytest_report_header() -> str:
+    """Say at the session's head what its tests run on."""
+    said = {
+        "containers": "containers (a Docker daemon answers)",
+        "embedded": "embedded binaries (no Docker daemon answers, or they were asked for)",
+    }
+    return f"postgres and nats: {said[which()]}"
 
 
 @pytest.fixture(scope="session")

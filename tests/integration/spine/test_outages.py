@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -33,8 +34,7 @@ async def finish(held: Held) -> None:
 
 
 async def restart(stack: StackThread, name: str, wipe: bool = False) -> None:
-    again = stack.stack.restart_infrastructure(name, wipe=wipe)
-    await asyncio.to_thread(stack.call, again)
+    await asyncio.to_thread(functools.partial(stack.restart, name, wipe=wipe))
 
 
 async def delete(shop: Shop, stack: StackThread) -> None:

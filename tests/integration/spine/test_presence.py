@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 import time
@@ -122,7 +121,7 @@ async def crash_backends(stack: StackThread) -> None:
     connection = await connect(stack.database_url)
     backend = await connection.fetchval("select pg_backend_pid()")
     assert backend is not None
-    os.kill(backend, signal.SIGKILL)
+    await asyncio.to_thread(stack.kill_backend, backend)
     connection.terminate()
 
 
@@ -135,8 +134,7 @@ async def test_who_lives_through_a_restart_of_postgres_is_never_gone(
         stop = asyncio.Event()
         watching = asyncio.create_task(watch(stack, one.incarnation, stop))
         if how == "restart":
-            restart = stack.stack.restart_infrastructure("postgres")
-            await asyncio.to_thread(stack.call, restart)
+            await asyncio.to_thread(stack.restart, "postgres")
         else:
             await crash_backends(stack)
 
