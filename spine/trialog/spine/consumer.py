@@ -48,6 +48,7 @@ from trialog.spine.runs import Run, Runs
 
 MAX_BREAKDOWNS = 5
 _EARLY_S = 0.2
+_LAST_WORDS_S = 5.0
 
 
 class AttemptFailedError(Exception):
@@ -159,7 +160,9 @@ class Consumer:
         _, late = await asyncio.wait(self._tasks, timeout=grace_s)
         for task in late:
             task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+        if late:
+            # A last write of a handler must not wait for ever for a Postgres that is away.
+            await asyncio.wait(late, timeout=_LAST_WORDS_S)
         keeper.cancel()
 
     def _received(self, message: Msg) -> None:

@@ -27,6 +27,7 @@ from trialog.spine.writer import GroupWriter
 
 _EVENT_PARTITIONS = 10  # place of e_partition among commit_batch's arguments
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
+_CLOSE_S = 5.0
 _DATA_ERRORS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
 
 
@@ -66,9 +67,13 @@ class PostgresLog:
         """Go on under another name: the old one was given up while Postgres was out of reach."""
         self.incarnation = incarnation
 
-    async def close(self) -> None:
-        """Commit what is queued."""
-        await self._writer.close()
+    async def close(self, patience_s: float = _CLOSE_S) -> None:
+        """Commit what is queued; when Postgres is away for longer than that, leave it."""
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._writer.close()
+        except TimeoutError:
+            telemetry.logger().error("log closed without Postgres: what was queued is not written")
 
     async def _commit(self, members: Sequence[Member]) -> list[Verdict]:
         """Send a batch until Postgres has it.
