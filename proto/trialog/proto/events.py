@@ -1,8 +1,8 @@
 """The facts on the event log: one frozen struct a type, and the slot each one fills.
 
-``data`` of an event is the JSON text of its struct and stays under 2 KB: scalars and references;
-bytes go to the blob store first. A change of meaning raises ``SCHEMA_VERSION`` of the type and adds
-an upcaster; recorded events are never rewritten.
+``data`` of an event is the JSON text of its struct and stays under 4 KB, mostly under 1 KB: scalars
+and references; bytes go to the blob store first. A change of meaning raises ``SCHEMA_VERSION`` of
+the type and adds an upcaster; recorded events are never rewritten.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trialog.proto.canonical import digest
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
@@ -37,7 +37,8 @@ class Rubric(BaseModel):
 
     name: Name
     scoring: Literal["holistic", "per_criterion", "check"] = "per_criterion"
-    criteria: tuple[Criterion, ...] = Field(min_length=1, max_length=100)
+    # A judgment names each of them with its score, and an event is small.
+    criteria: tuple[Criterion, ...] = Field(min_length=1, max_length=32)
 
     @model_validator(mode="after")
     def _sound(self) -> Rubric:

@@ -1,4 +1,4 @@
-"""``python -m trialog.spine.migrate``: bring the database to this build's schema.
+"""``python -m trialog.spine.migrate [--alone]``: bring the database to this build's schema.
 
 Safe when several processes start at once: an advisory lock lets one migrate while the others wait.
 """
@@ -37,10 +37,11 @@ def newest_revision() -> str:
     return head
 
 
-async def migrate(admin_url: str, app_url: str) -> None:
+async def migrate(admin_url: str, app_url: str, *, alone: bool = False) -> None:
     """Apply what is missing and give the services' role SELECT and EXECUTE, nothing else.
 
-    ``admin_url`` is the owner's; ``app_url`` names the services' role and its password.
+    ``admin_url`` is the owner's; ``app_url`` names the services' role and its password. ``alone``:
+    no service runs, so whoever is still registered is dead, and its leases end now.
     Raises ValueError for a role name that is no plain identifier.
     """
     engine = create_async_engine(async_url(admin_url))  # not ours: DDL wants a transaction
@@ -50,6 +51,10 @@ async def migrate(admin_url: str, app_url: str) -> None:
             async with engine.begin() as connection:
                 await connection.run_sync(_upgrade)
                 await _grant(connection, app_url)
+                if alone:
+                    await connection.execute(
+                        sa.text("select void_incarnations(array(select incarnation from process))")
+                    )
             await lock.execute(sa.text("select pg_advisory_unlock(:key)"), {"key": _LOCK})
     finally:
         await engine.dispose()
@@ -89,7 +94,8 @@ def main() -> None:
     if missing:
         sys.stderr.write(f"migrate: set {' and '.join(missing)}\n")
         raise SystemExit(2)
-    asyncio.run(migrate(*(os.environ[name] for name in names)))
+    alone = sys.argv[1:] == ["--alone"]
+    asyncio.run(migrate(*(os.environ[name] for name in names), alone=alone))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from trialog.spine.blobs import PostgresBlobs
 from trialog.spine.bus import Bus
 from trialog.spine.database import Database
 from trialog.spine.health import HealthServer
+from trialog.spine.postgres import REVISION, queries
 from trialog.spine.postgres.log import PostgresLog
 from trialog.spine.presence import Presence, new_incarnation
 from trialog.spine.runs import Runs
@@ -116,6 +117,10 @@ async def _connect(
     presence = Presence(url, name, incarnation, log.reincarnate)
 
     waiting[0] = "Postgres (TRIALOG_DATABASE_URL)"
+    await _until(lambda: database.fetch("select 1"), database_module.DOWN, waiting)
+    waiting[0] = f"the schema {REVISION} (python -m trialog.spine.migrate)"
+    await _until(lambda: _check_schema(database), database_module.DOWN, waiting)
+    waiting[0] = "a place among the processes"
     await _until(presence.join, database_module.DOWN, waiting)
     stack.push_async_callback(presence.leave)
     stack.push_async_callback(log.close)
@@ -129,6 +134,14 @@ async def _connect(
     settings.blob_dir.mkdir(parents=True, exist_ok=True)
     blobs = PostgresBlobs(database, settings.blob_dir)
     return Context(name, settings, database, log, bus, blobs, Runs(log), presence, stopping)
+
+
+async def _check_schema(database: Database) -> None:
+    """Raise a ConnectionError unless the schema is the one that this build works with."""
+    rows = await database.fetch(queries.SCHEMA)
+    found = [row[0] for row in rows]
+    if found != [REVISION]:
+        raise ConnectionError(f"the database has the schema {found}, this service needs {REVISION}")
 
 
 class _Hints:

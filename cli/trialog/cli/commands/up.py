@@ -148,7 +148,7 @@ def _print_ready(stack: Stack, output_format: Format) -> None:
     output.print_fields(
         {
             "API": stack.api_url,
-            "reference": f"{stack.api_url}/docs",
+            "reference": f"{stack.api_url}/openapi.json",
             "metrics": f"{stack.api_url}/metrics",
             "data": f"{stack.layout.root}" + ("" if kept else " (deleted at the end)"),
             "logs": str(stack.layout.logs),

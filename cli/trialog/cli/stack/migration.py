@@ -21,7 +21,8 @@ async def migrate(env: dict[str, str], root: Path, log: Path) -> None:
     `env` holds the owner's and the app role's database address. Raises ProcessNotReady with the
     end of the log when it fails.
     """
-    argv = (sys.executable, "-m", "trialog.spine.migrate")
+    # The folder's lock is ours: whoever was registered in it before is dead.
+    argv = (sys.executable, "-m", "trialog.spine.migrate", "--alone")
     process = await spawn(ProcessSpec("migrate", argv, {**base_env(), **env}, _never), root, log)
     outcome = f"is not done after {_TIMEOUT_S:.0f} s"
     try:

@@ -39,7 +39,6 @@ class StackOptions:
     with_ray: bool = True
     with_services: bool = True
     migrate: bool | None = None
-    provider: str = "bubblewrap"
     sandbox_concurrency: int = 4
     judge_concurrency: int = 8
     ray_cpus: int = 2

@@ -66,7 +66,6 @@ def _own_env(kind: str, options: StackOptions, layout: Layout, ports: PortBook) 
     if kind == "sandbox":
         return {
             "TRIALOG_SANDBOX_DIR": str(layout.sandboxes),
-            "TRIALOG_SANDBOX_PROVIDER": options.provider,
             "TRIALOG_CONCURRENCY": str(options.sandbox_concurrency),
         }
     if kind == "judge":

@@ -45,6 +45,8 @@ class Follower:
             assert postgres_ms is not None
             self._clock_ahead_ms = postgres_ms - time.time() * 1000
             reading = await connection.prepare(queries.READ_TO_FOLD)
+            # Its first plan is the connection's cost, not the replay's.
+            await reading.fetch("", 0, fold.UNFOLDED, 1)
             started = time.perf_counter()
             folded = 0
             for row in rows:

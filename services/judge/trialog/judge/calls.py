@@ -56,7 +56,8 @@ class Calls:
                     except (JudgeUnavailableError, JudgeTimeoutError) as error:
                         unreachable += 1
                         telemetry.logger().warning("judge unavailable", error=str(error))
-                        await asyncio.sleep(pause_s)
+                        wanted_s = getattr(error, "retry_after_s", None) or 0.0
+                        await asyncio.sleep(max(pause_s, wanted_s))
                         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                         expect = verdict.fence
                         continue

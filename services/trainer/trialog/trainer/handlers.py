@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
 from trialog.proto import events as ev
@@ -50,6 +52,13 @@ class Handlers:
             # Another host's result stands on the log: what this actor holds is not the policy.
             await self._host.forget(held.run.run_id, timeout_s=_FORGET_S)
             raise
+        if fact.step + 1 == held.run.spec.n_steps:
+            await self._retire(held.run.run_id)
+
+    async def _retire(self, run_id: str) -> None:
+        """End the policy of a run that is over; one that cannot be reached ends by idling."""
+        with contextlib.suppress(TrainerError):
+            await self._host.retire(run_id, timeout_s=_FORGET_S)
 
     async def _apply(self, held: Held, fact: ev.StepRequested, rows: list[ManifestRow]) -> Applied:
         order = StepOrder(

@@ -36,6 +36,7 @@ AT_POSITION = _EVENT + "where partition = $1 and position = $2"
 END = "select position from head where partition = $1"
 VERIFY_CHAIN = "select verify_chain($1, $2, $3)"
 
+SCHEMA = "select version_num from alembic_version"
 RUN = "select run_id, partition, root, state, position from run where run_id = $1"
 
 # Runs that something may still follow in: running, paused, or ended with work left to close.

@@ -62,14 +62,16 @@ begin
 end $$;
 
 -- Incarnations whose lock nobody holds any more though it was taken since Postgres last started:
--- a restart, also the one after a crashed backend, takes every lock from the living. The lock's
--- key is a bigint: pg_locks shows it as two halves.
+-- a restart, also the one after a crashed backend, takes every lock from the living, who come back
+-- within seconds (spine/presence.py); who has not after ten is gone too. The lock's key is a
+-- bigint: pg_locks shows it as two halves.
 create function gone_processes()
-returns setof bigint language sql stable security definer as $$
-    select p.incarnation from process p
-    where p.registered_at > (
-            select greatest(pg_postmaster_start_time(), max(a.backend_start)) + interval '1 ms'
-            from pg_stat_activity a where a.backend_type = 'checkpointer')
+returns setof bigint language sql volatile security definer as $$
+    select p.incarnation
+    from process p, (
+        select greatest(pg_postmaster_start_time(), max(a.backend_start)) + interval '1 ms' as at
+        from pg_stat_activity a where a.backend_type = 'checkpointer') started
+    where (p.registered_at > started.at or clock_timestamp() > started.at + interval '10 s')
         and not exists (
             select 1 from pg_locks l
             where l.locktype = 'advisory' and l.objsubid = 1
