@@ -8,8 +8,9 @@ cannot, is kept as its three surrogate bytes, so it neither fails nor meets anot
 from __future__ import annotations
 
 import hashlib
-import json
 import math
+from collections.abc import Callable, Sequence
+from json.encoder import encode_basestring
 from typing import Any
 
 _MAX_EXACT = 2**53
@@ -39,33 +40,36 @@ def bytes_digest(data: bytes) -> str:
 
 
 def _text(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return json.dumps(value, ensure_ascii=False)
-        case int():
-            if abs(value) > _MAX_EXACT:
-                raise NotCanonicalError(f"integer {value} is beyond 2**53 and would lose digits")
-            return str(int(value))
-        case float():
-            return _number(value)
-        case list() | tuple():
-            return "[" + ",".join(map(_text, value)) + "]"
-        case dict():
-            return _object(value)
-        case _:
-            raise NotCanonicalError(f"{type(value).__name__} is not a JSON value")
+    writer = _WRITERS.get(type(value))
+    return writer(value) if writer else _other(value)
+
+
+def _other(value: Any) -> str:
+    """Write a value of a derived type, such as an enumeration of strings, as its base type's."""
+    for base in (bool, str, int, float, list, tuple, dict):
+        if isinstance(value, base):
+            return _WRITERS[base](value)
+    raise NotCanonicalError(f"{type(value).__name__} is not a JSON value")
+
+
+def _integer(value: int) -> str:
+    if abs(value) > _MAX_EXACT:
+        raise NotCanonicalError(f"integer {value} is beyond 2**53 and would lose digits")
+    return int.__repr__(value)
+
+
+def _array(value: Sequence[Any]) -> str:
+    return "[" + ",".join(map(_text, value)) + "]"
 
 
 def _object(value: dict[Any, Any]) -> str:
     if not all(isinstance(key, str) for key in value):
         raise NotCanonicalError("an object's keys must be strings")
-    # A surrogate pair and the character it spells tie there: the text itself decides.
-    keys = sorted(value, key=lambda key: (_utf16(key), key))
-    return "{" + ",".join(f"{_text(key)}:{_text(value[key])}" for key in keys) + "}"
+    # Among ASCII keys the order of characters is that of UTF-16 code units. A surrogate pair and
+    # the character it spells tie there: the text itself decides.
+    plain = all(map(str.isascii, value))
+    keys = sorted(value) if plain else sorted(value, key=lambda key: (_utf16(key), key))
+    return "{" + ",".join([f"{encode_basestring(key)}:{_text(value[key])}" for key in keys]) + "}"
 
 
 def _utf16(key: str) -> bytes:
@@ -97,3 +101,15 @@ def _number(value: float) -> str:
         return f"{sign}0.{'0' * -point}{digits}"
     rest = f".{digits[1:]}" if count > 1 else ""
     return f"{sign}{digits[0]}{rest}e{'+' if point > 0 else '-'}{abs(point - 1)}"
+
+
+_WRITERS: dict[type, Callable[[Any], str]] = {
+    type(None): lambda _: "null",
+    bool: lambda value: "true" if value else "false",
+    str: encode_basestring,
+    int: _integer,
+    float: _number,
+    list: _array,
+    tuple: _array,
+    dict: _object,
+}

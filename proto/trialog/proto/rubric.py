@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from trialog.proto.canonical import digest
 
@@ -12,10 +13,8 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
-class Criterion(BaseModel):
+class Criterion(BaseModel, frozen=True, extra="forbid"):
     """One thing that is scored: by a model's answer to a prompt, or by a deterministic check."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name
     weight: Weight = 1.0
@@ -29,11 +28,9 @@ class Criterion(BaseModel):
         return self
 
 
-class Rubric(BaseModel):
+class Rubric(BaseModel, frozen=True, extra="forbid"):
     """Criteria under a name. ``holistic``: one call for all; ``per_criterion``: one call each;
     ``check``: no call at all, every criterion is a deterministic check."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name
     scoring: Literal["holistic", "per_criterion", "check"] = "per_criterion"
@@ -57,7 +54,13 @@ class Rubric(BaseModel):
     @property
     def digest(self) -> str:
         """Digest of the rubric's content, weights included."""
-        return digest(self.model_dump(mode="json"))
+        return _digest_of(self)
+
+
+@lru_cache(maxsize=256)
+def _digest_of(rubric: Rubric) -> str:
+    """Digest of a rubric; every judgment asks for it."""
+    return digest(rubric.model_dump(mode="json"))
 
 
 def _reference(name: str, correct: float, efficiency: float, tidiness: float) -> Rubric:

@@ -34,7 +34,8 @@ async def _serve(context: Context, settings: DriverSettings, owner: Owner) -> No
     await owner.settled.wait()
     api = await asyncio.to_thread(importlib.import_module, "trialog.driver.api")
     sql = await asyncio.to_thread(importlib.import_module, "trialog.spine.sql")
-    engine = sql.engine_for(settings.database_url.get_secret_value())
+    url = settings.database_url.get_secret_value()
+    engine = await asyncio.to_thread(sql.engine_for, url)
     key = settings.api_key.get_secret_value() if settings.api_key else None
     app = api.create_app(
         api.ApiDependencies(
