@@ -42,6 +42,19 @@ def test_driver_killed_in_the_middle(cluster: Cluster, moment: str) -> None:
     assert_once(run)
 
 
+def test_a_warm_standby_goes_on_within_a_second(cluster: Cluster) -> None:
+    cluster.scale("driver", 2)
+    run = cluster.run(**QUICK, n_steps=2, faults=FAULTS | {"crash_driver_after_step": 0})
+    assert run.wait()["state"] == "completed"
+    cluster.scale("driver", 1)
+    assert_once(run)
+    assert_model(run, reference.Settings(n_steps=2, flaky=0.25, judge_flake=0.3))
+    (fault,) = run.events("FaultInjected")
+    later = [e for e in run.events("TrialRequested") if e["position"] > fault["position"]]
+    assert {e["data"]["step"] for e in later} == {1}
+    assert at(later[0]) - at(fault) < 1.0
+
+
 def test_sandbox_killed_in_a_trial_costs_one_redelivery(cluster: Cluster) -> None:
     cluster.scale("sandbox", 2)
     # Both sandboxes have work when the second is killed; the first takes its over.
