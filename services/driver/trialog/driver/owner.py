@@ -175,12 +175,12 @@ class Owner:
         if self._wakes_ms:
             ahead_s = (min(self._wakes_ms.values()) - self.follower.now_ms()) / 1000
             pause_s = min(max(ahead_s, 0.0), _POLL_S)
-        try:
-            await asyncio.wait_for(self._wake.wait(), timeout=pause_s)
+        with contextlib.suppress(TimeoutError):
+            # Not wait_for, which may swallow a cancellation that comes with the event.
+            async with asyncio.timeout(pause_s):
+                await self._wake.wait()
             # Hints come one a batch of some worker; a moment later there is more to read at once.
             await asyncio.sleep(_GATHER_S)
-        except TimeoutError:
-            pass
         return await self.follower.catch_up()
 
     def _due(self) -> set[str]:
@@ -212,7 +212,7 @@ class Owner:
         ]
         closes = decision.closes
         for chunk in _chunks(events):
-            member = Append(chunk, owner_fence=fence if chunk else None, closes=closes)
+            member = Append(chunk, fence, closes, self.partition)
             verdict = await self._log.commit(member)
             closes = ()
             if verdict.answer == "different":

@@ -53,7 +53,8 @@ class Following:
     async def wait(self, woken: asyncio.Event) -> None:
         """Return when there may be more to read: a hint, a poll's time, or the server stops."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(woken.wait(), _POLL_S)
+            async with asyncio.timeout(_POLL_S):
+                await woken.wait()
             if not self.closing:
                 await asyncio.sleep(_GATHER_S)
 
