@@ -53,7 +53,7 @@ def readable_environment(python: str, uid: int) -> Generator[Path]:
     folder.chmod(0o755)
     try:
         subprocess.run([python, "-m", "venv", "--without-pip", str(folder)], check=True)
-        packages = {Path(p) for p in site.getsitepackages()}
+        packages = {Path(p) for p in site.getsitepackages() if Path(p).is_dir()}  # not all exist
         linked = {Path(p) for p in sys.path if Path(p, "trialog").is_dir()}  # the members
         paths = [
             _readable_copy(path, uid, folder / f"copy-{n}")

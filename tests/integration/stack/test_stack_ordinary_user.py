@@ -5,6 +5,9 @@ import json
 import os
 import pwd
 import shutil
+import site
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -58,3 +61,11 @@ async def test_ordinary_user_with_ray() -> None:
 
 async def test_user_without_name_and_home() -> None:
     await hold(NAMELESS, with_ray=False)
+
+
+def test_a_packages_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
+    # The interpreter of Debian names dist-packages in a virtual environment, which has none.
+    there = site.getsitepackages()
+    monkeypatch.setattr(site, "getsitepackages", lambda: [*there, "/nonexistent/dist-packages"])
+    with readable_environment(sys.executable, os.getuid()) as interpreter:
+        subprocess.run([interpreter, "-c", "import psutil, trialog.proto"], check=True)
