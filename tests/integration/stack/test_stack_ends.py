@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncGenerator
@@ -18,6 +19,7 @@ from trialog.cli.stack.reaper import find
 
 pytestmark = pytest.mark.stack
 HOLD = Path(__file__).with_name("hold_stack.py")
+NOBODY = 65_534
 
 
 @dataclass
@@ -55,12 +57,33 @@ async def held(**options: object) -> AsyncGenerator[Held]:
         await process.communicate()
 
 
+def sockets_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_socket()]
+
+
+async def may_reach(uid: int, path: Path) -> bool:
+    """Say whether a user sees what is at a path."""
+    looking = await asyncio.create_subprocess_exec(
+        *("stat", str(path)),
+        user=uid,
+        group=uid,
+        extra_groups=[],
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    return await looking.wait() == 0
+
+
 @pytest.mark.slow
 async def test_killed_stack_leaves_no_process_and_no_folder() -> None:
     async with held(with_ray=True) as stack:
         ray_folder = Path((stack.root / "ray-folder").read_text())
         processes = stack.everything()
         assert len(processes) > 15
+        sockets = sockets_in(ray_folder)
+        assert sockets
+        if os.geteuid() == 0:
+            assert [one for one in sockets if await may_reach(NOBODY, one)] == []
         stack.process.kill()
         await stack.process.wait()
         assert await survivors(processes) == []

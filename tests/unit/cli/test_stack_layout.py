@@ -1,6 +1,7 @@
 """The data folder: lock, secrets, ports, Ray's short path."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -62,7 +63,16 @@ def test_ray_folder_is_short_and_replaces_the_last(
     assert len(os.fsencode(first)) <= stack_layout.RAY_FOLDER_BYTES
     second = stack_layout.fresh_ray_folder(layout)
     assert second.exists() and not first.exists()
-    second.rmdir()
+    assert not first.parent.exists()
+    shutil.rmtree(second.parent)
+
+
+def test_what_is_around_rays_folder_is_closed(tmp_path: Path) -> None:
+    """Ray opens the folder that it is given to everyone."""
+    folder = stack_layout.fresh_ray_folder(stack_layout.open_layout(tmp_path))
+    assert folder.parent.stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "ray-folder").read_text() == str(folder.parent)
+    shutil.rmtree(folder.parent)
 
 
 def test_ports_are_remembered_until_taken(tmp_path: Path) -> None:

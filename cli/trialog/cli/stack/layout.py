@@ -5,7 +5,7 @@ DATA/stack.lock      held by the stack and its watchdog; holds the stack's pid
 DATA/credentials     generated passwords and the Ray token (0600)
 DATA/ports.json      port by process name
 DATA/postgres/ nats/ blobs/ sandboxes/ logs/
-DATA/ray-folder      where Ray's temporary folder is (elsewhere: its socket paths are long)
+DATA/ray-folder      where Ray's files are (elsewhere: its socket paths are long)
 ```
 """
 
@@ -26,6 +26,9 @@ _CLEANUP_WAIT_S = 30.0
 _LOG_BYTES = 16 * 1024 * 1024
 # Ray adds about 65 bytes ("/session_<date>_<time>_<pid>/sockets/plasma_store"); AF_UNIX allows 107.
 RAY_FOLDER_BYTES = 40
+# Ray opens its temporary folder to everyone, so it gets one within a folder that nobody enters.
+_RAY_INNER = "r"
+_RAY_ADDED_BYTES = len(f"/tl-ray-12345678/{_RAY_INNER}")
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,7 @@ def _write_secret(path: Path, text: str) -> None:
 def fresh_ray_folder(layout: Layout) -> Path:
     """Make a new temporary folder for Ray with a short path, and drop the one of last time.
 
+    Its parent is made with it, is closed to other users, and is what has to be removed.
     Raises MachineUnfit when no temporary folder has a path that is short enough.
     """
     note = layout.root / "ray-folder"
@@ -175,13 +179,16 @@ def fresh_ray_folder(layout: Layout) -> Path:
         if last.name.startswith("tl-ray-"):
             shutil.rmtree(last, ignore_errors=True)
     for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):  # noqa: S108 - mkdtemp below
-        if len(os.fsencode(parent)) + len("/tl-ray-12345678") > RAY_FOLDER_BYTES:
+        if len(os.fsencode(parent)) + _RAY_ADDED_BYTES > RAY_FOLDER_BYTES:
             continue
         if os.access(parent, os.W_OK | os.X_OK):
-            folder = Path(tempfile.mkdtemp(prefix="tl-ray-", dir=parent))
-            note.write_text(str(folder))
+            closed = Path(tempfile.mkdtemp(prefix="tl-ray-", dir=parent))  # 0700
+            note.write_text(str(closed))
+            folder = closed / _RAY_INNER
+            folder.mkdir(mode=0o700)
             return folder
+    longest = RAY_FOLDER_BYTES - _RAY_ADDED_BYTES
     raise MachineUnfit(
-        f"Ray needs a writable temporary folder with a path of at most {RAY_FOLDER_BYTES - 16} "
-        f"bytes (socket paths are limited): set TMPDIR; {tempfile.gettempdir()} will not do"
+        f"Ray needs a writable temporary folder with a path of at most {longest} bytes "
+        f"(socket paths are limited): set TMPDIR; {tempfile.gettempdir()} will not do"
     )

@@ -109,7 +109,7 @@ class Stack:
         # Only now: Ray's start takes both cores for seconds.
         if self.options.with_ray:
             folder = fresh_ray_folder(layout)
-            watchdog.remove(folder)
+            watchdog.remove(folder.parent)
             await self._add(ray.spec(layout, self._ports, self.options, folder))
         if self.options.migrates:
             admin = {"TRIALOG_ADMIN_DATABASE_URL": self.admin_database_url}
