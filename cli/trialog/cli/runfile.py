@@ -27,8 +27,22 @@ class BadRunFile(BadInput):
         self.problems = problems
 
 
+# What YAML's constructors let out for a text that does not fit its tag, such as `!!bool zz`.
+_UNFIT = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError)
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, except that a key may be given once."""
+    """YAML's safe loader, except that a key may be given once and every error has its place."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Build a value; raises ConstructorError where it does not fit its tag."""
+        try:
+            return super().construct_object(node, deep)  # pyright: ignore[reportUnknownMemberType]
+        except _UNFIT:  # 2026-13-99 is a date to YAML
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.constructor.ConstructorError(
+                None, None, f"holds a value that YAML cannot read as {kind}", node.start_mark
+            ) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Build a mapping; raises ConstructorError at a key that was given before."""
@@ -90,7 +104,7 @@ def parse_yaml(source: str, text: bytes | str) -> Any:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         words = str(error).splitlines()[0]
         raise BadRunFile(source, [f"is not a YAML text: {words}"]) from None
-    except ValueError as error:  # 2026-13-99 is a date to YAML
+    except _UNFIT as error:
         raise BadRunFile(source, [f"holds a value that YAML cannot read: {error}"]) from None
     except RecursionError:
         raise BadRunFile(source, ["is nested too deeply"]) from None
