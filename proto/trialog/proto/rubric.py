@@ -5,10 +5,22 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, model_validator
 
 from trialog.proto.canonical import digest
 
+RECORDED = {"recorded": True}  # validation context of what the log holds: it was let in once
+
+
+def _storable(text: str, info: ValidationInfo) -> str:
+    if "\0" in text and info.context is not RECORDED:
+        raise ValueError("must not hold the character U+0000")  # Postgres has no text with it
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("must not hold half of a surrogate pair")
+    return text
+
+
+Prompt = Annotated[str, Field(max_length=20_000), AfterValidator(_storable)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
@@ -18,7 +30,7 @@ class Criterion(BaseModel, frozen=True, extra="forbid"):
 
     name: Name
     weight: Weight = 1.0
-    prompt: str | None = Field(default=None, max_length=20_000)
+    prompt: Prompt | None = None
     check: Literal["correct", "completed"] | None = None
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trialog.proto.ids import parse_trial_id
-from trialog.proto.rubric import BUILT_IN, Rubric
+from trialog.proto.rubric import BUILT_IN, RECORDED, Rubric
 
 MAX_TRIALS_PER_STEP = 20_000
 MAX_STEPS = 100_000
@@ -146,5 +146,5 @@ class RunSpec(_Part):
 
 
 def load(recorded: dict[str, Any]) -> RunSpec:
-    """Return the spec of a RunRequested event's ``spec``."""
-    return RunSpec.model_validate_json(json.dumps(recorded))
+    """Return the spec of a RunRequested event's ``spec``. What is refused only since is taken."""
+    return RunSpec.model_validate_json(json.dumps(recorded), context=RECORDED)

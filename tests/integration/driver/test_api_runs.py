@@ -14,7 +14,9 @@ from support.api import own, project_all, serve_api
 from trialog.driver.api import reader, schemas
 from trialog.proto import events as ev
 from trialog.proto.canonical import bytes_digest
+from trialog.proto.ids import run_id_from
 from trialog.proto.policy import initial_weights
+from trialog.proto.runspec import RunSpec
 from trialog.spine.blobs import PostgresBlobs
 from trialog.spine.bus import Bus
 from trialog.spine.log import Append, new_event
@@ -99,7 +101,12 @@ async def test_a_key_sent_at_once_by_many_names_one_run(
         ({"prompts_per_step": 20_000, "n_samples": 2}, "prompts_per_step"),
         ({"rubric": "v9"}, "rubric"),
         ({"rubric": {"name": "x", "criteria": [{"name": "A B"}]}}, "rubric.criteria.0.name"),
+        (
+            {"rubric": {"name": "x", "criteria": [{"name": "a", "prompt": "a\0"}]}},
+            "rubric.criteria.0.prompt",
+        ),
         ({"labels": {"UPPER": "x"}}, "labels.UPPER"),
+        ({"labels": {"team": "a\0"}}, "labels.team"),
         ({"lr": None}, "lr"),
         ([], ""),
     ],
@@ -155,6 +162,25 @@ async def test_other_content_types_and_keys_are_refused(api: httpx.AsyncClient) 
     answer = await api.post("/runs", json={}, headers={"Idempotency-Key": "x" * 201})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"].lower() == "idempotency-key"
+
+
+@pytest.mark.parametrize("projected", [False, True])
+async def test_a_recorded_text_that_postgres_has_no_text_for_can_be_read(
+    api: httpx.AsyncClient, log: PostgresLog, projected: bool
+) -> None:
+    """It is refused now; a log may hold it, and other facts hold texts of many sources."""
+    spec = RunSpec(n_steps=1).recorded()
+    spec["rubric"]["criteria"][0]["prompt"] = odd = 'a\0 \\u0000 "'
+    run_id = run_id_from(os.urandom(8))
+    await append(log, run_id, ev.RunRequested(spec, run_id, "0" * 64))
+    await append(log, run_id, f.trial_requested("s0-p0-n0"), ev.RunFailed(odd))
+    if projected:
+        await project_all(log)
+    run = (await api.get(f"/runs/{run_id}")).json()
+    assert run["spec"]["rubric"]["criteria"][0]["prompt"] == odd
+    trial = (await api.get(f"/trials/{run_id}/s0-p0-n0")).json()
+    assert [event["type"] for event in trial["events"]] == ["TrialRequested"]
+    assert (await api.get("/runs")).status_code == 200
 
 
 @pytest.mark.parametrize("projected", [False, True])

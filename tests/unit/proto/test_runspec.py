@@ -32,6 +32,12 @@ def test_what_is_recorded_is_whole_and_loads_again() -> None:
     assert again.resolved_rubric == spec.resolved_rubric
 
 
+def test_a_text_that_was_recorded_before_it_was_refused_still_loads() -> None:
+    recorded = RunSpec().recorded()
+    recorded["rubric"]["criteria"][0]["prompt"] = "a\0"
+    assert runspec.load(recorded).recorded() == recorded
+
+
 @pytest.mark.parametrize(
     ("settings", "field"),
     [
@@ -72,6 +78,8 @@ def test_what_is_recorded_is_whole_and_loads_again() -> None:
         ({"agent": "opus"}, "agent"),
         ({"labels": {"Team": "a"}}, "labels"),
         ({"labels": {"team": "a\nb"}}, "labels.team"),
+        ({"labels": {"team": "a\0"}}, "labels.team"),
+        ({"labels": {"team": "\ud800"}}, "labels.team"),
         ({"labels": {f"k{n}": "v" for n in range(33)}}, "labels"),
     ],
 )
@@ -98,6 +106,7 @@ def test_a_whole_number_may_be_given_for_a_rate(number: float) -> None:
         [{"name": "a", "weight": math.nan}],
         [{"name": "a", "prompt": "p", "check": "correct"}],
         [{"name": "a", "prompt": "\ud800"}],
+        [{"name": "a", "prompt": "a\0"}],
         [{"name": "a", "prompt": "x" * 20_001}],
         [{"name": f"a{n}"} for n in range(101)],
     ],

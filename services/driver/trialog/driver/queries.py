@@ -2,6 +2,9 @@
 
 They are written by the functions project and forget_views of the spine's migrations. Dead work is
 read from the work itself.
+
+Taking a part out of ``json`` fails when any text in it holds U+0000: Postgres has no text for it.
+So documents are read whole, or with that character replaced.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ where h.partition = $1
 
 RUN_DOC = "select doc::text from run_view where run_id = $1"
 RUN_DOCS = "select run_id, doc::text from run_view where run_id = any($1::text[])"
-# What a run was asked to do, from the event that asked for it ($1).
-RUN_SPEC = "select (data -> 'spec')::text from event where event_id = $1"
+# What a run was asked to do, in the event that asked for it ($1).
+RUN_REQUEST = "select data::text from event where event_id = $1"
 STEP_DOCS = """
 select v.run_id, v.step, v.doc::text
 from unnest($1::text[], $2::integer[]) as u (run_id, step)
@@ -47,7 +50,7 @@ from (
     where ($1::text is null or state = $1) and labels @> $2::jsonb
         and ($3::timestamptz is null or (created_at, run_id) < ($3, $4))
     order by created_at desc, run_id desc limit $5
-) v, json_to_record(v.doc) as d (
+) v, json_to_record(replace(v.doc::text, '\\u0000', '\\ufffd')::json) as d (
     parent text, rubric text, steps_applied integer, n_steps integer, mean_reward float8)
 order by v.created_at desc, v.run_id desc
 """
@@ -86,8 +89,9 @@ from event where event_id = any($1::uuid[])
 # The events that name a trial, from its request on.
 TRIAL_EVENTS = """
 select partition, position, event_id, run_id, type, schema_version, data::text, recorded_at
-from event
-where run_id = $1 and (data ->> 'trial_id' = $3 or data ->> 'subject' = $3)
+from event, json_to_record(replace(data::text, '\\u0000', '\\ufffd')::json) as d (
+    trial_id text, subject text)
+where run_id = $1 and $3 in (d.trial_id, d.subject)
     and position >= (select e.position from event e where e.event_id = $2)
 order by position limit $4
 """

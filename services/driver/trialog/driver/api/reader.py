@@ -86,8 +86,8 @@ class Reader:
         MOST_STEPS when there are more. Raises a 404 problem."""
         doc, news = await self._run_and_news(run_id)
         steps = await self._step_page(run_id, news, None, -1, MOST_STEPS + 1)
-        rows = await self._fetch(queries.RUN_SPEC, ids.event_id(run_id, "run"))
-        spec = rows[0][0].encode()
+        rows = await self._fetch(queries.RUN_REQUEST, ids.event_id(run_id, "run"))
+        spec = bytes(msgspec.json.decode(rows[0][0], type=_Requested).spec)
         labels = msgspec.json.decode(spec, type=_Labelled).labels
         return doc | {"labels": labels, "spec": msgspec.Raw(spec)}, steps
 
@@ -228,6 +228,12 @@ class Reader:
     async def _fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
         async with driver_connection(self._engine) as connection:
             return await connection.fetch(query, *arguments)
+
+
+class _Requested(msgspec.Struct):
+    """The part of a RunRequested event that a run is shown with, as it was recorded."""
+
+    spec: msgspec.Raw
 
 
 class _Labelled(msgspec.Struct):
