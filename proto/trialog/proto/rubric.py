@@ -25,7 +25,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
-class Criterion(BaseModel, frozen=True, extra="forbid"):
+class Criterion(BaseModel, frozen=True, extra="forbid", strict=True):
     """One thing that is scored: by a model's answer to a prompt, or by a deterministic check."""
 
     name: Name
@@ -40,14 +40,14 @@ class Criterion(BaseModel, frozen=True, extra="forbid"):
         return self
 
 
-class Rubric(BaseModel, frozen=True, extra="forbid"):
+class Rubric(BaseModel, frozen=True, extra="forbid", strict=True):
     """Criteria under a name. ``holistic``: one call for all; ``per_criterion``: one call each;
     ``check``: no call at all, every criterion is a deterministic check."""
 
     name: Name
     scoring: Literal["holistic", "per_criterion", "check"] = "per_criterion"
-    # A judgment names each of them with its score, and an event is small.
-    criteria: tuple[Criterion, ...] = Field(min_length=1, max_length=32)
+    # A judgment names each of them with its score, and an event is small. A list is no mistake.
+    criteria: tuple[Criterion, ...] = Field(min_length=1, max_length=32, strict=False)
 
     @model_validator(mode="after")
     def _sound(self) -> Rubric:

@@ -93,8 +93,10 @@ def test_what_cannot_be_meant_is_refused_by_name(settings: dict[str, Any], field
 
 @pytest.mark.parametrize("number", [1, 1.0])
 def test_a_whole_number_may_be_given_for_a_rate(number: float) -> None:
-    settings = {"faults": {"flaky_trial_rate": number}, "lr": number}
-    assert RunSpec.model_validate(settings).lr == 1.0
+    rubric = {"name": "mine", "criteria": [{"name": "a", "weight": number}]}
+    settings = {"faults": {"flaky_trial_rate": number}, "lr": number, "rubric": rubric}
+    for spec in (RunSpec.model_validate(settings), runspec.load(settings)):
+        assert (spec.lr, spec.resolved_rubric.weights) == (1.0, {"a": 1.0})
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,9 @@ def test_a_whole_number_may_be_given_for_a_rate(number: float) -> None:
         [{"name": "A"}],
         [{"name": "a", "weight": -1}],
         [{"name": "a", "weight": math.nan}],
+        [{"name": "a", "weight": "1.5"}],
+        [{"name": "a", "weight": True}],
+        [{"name": 7}],
         [{"name": "a", "prompt": "p", "check": "correct"}],
         [{"name": "a", "prompt": "\ud800"}],
         [{"name": "a", "prompt": "a\0"}],
