@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 _PIPE_WIDTH = 200
+_WIDEST = 100_000
 
 
 class Format(StrEnum):
@@ -75,19 +78,69 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else _PIPE_WIDTH)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
-    """Write rows as a table; a column whose name ends in ``>`` is set to the right."""
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    title: str = "",
+    *,
+    whole: Collection[str] = (),
+    optional: Sequence[str] = (),
+    to: Console | None = None,
+) -> None:
+    """Write rows as a table; a column whose name ends in ``>`` is set to the right.
+
+    Columns named in ``whole`` are neither cut nor wrapped: ids, to be copied. Those in
+    ``optional`` are left out on a terminal that is too narrow, the first named first. What is
+    piped keeps every column, and each row on one line. No rows are written as ``none``.
+    """
+    from rich.measure import Measurement
+
+    given = [[cell(value) for value in row] for row in rows]
+    if not given:
+        print("none")
+        return
+    to = to or console()
+    left_out: list[str] = []
+    while True:
+        kept = [n for n, column in enumerate(columns) if column.rstrip(">") not in left_out]
+        table = _table([columns[n] for n in kept], [[row[n] for n in kept] for row in given], whole)
+        table.title = title or None
+        wide = to.options.update(width=_WIDEST)
+        wanted = Measurement.get(to, wide, table).maximum
+        if wanted <= to.width or not to.is_terminal or len(left_out) == len(optional):
+            break
+        left_out.append(optional[len(left_out)])
+    if not to.is_terminal:
+        to.width = max(to.width, wanted)
+    to.print(table, crop=False)
+
+
+def _table(columns: list[str], rows: list[list[str]], whole: Collection[str]) -> Table:
     from rich import box
+    from rich.cells import cell_len
     from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for n, column in enumerate(columns):
+        name = column.rstrip(">")
+        # Without a least width even a column that does not wrap is cut when space is short.
+        least = max(cell_len(row[n]) for row in rows) if name in whole else None
+        table.add_column(
+            _unstyled(name),
+            justify="left" if name == column else "right",
+            no_wrap=name in whole,
+            overflow="ignore" if name in whole else "fold",
+            min_width=least,
+        )
+    for row in rows:
+        table.add_row(*map(_unstyled, row))
+    return table
+
+
+def _unstyled(text: str) -> Text:
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-    for column in columns:
-        right = column.endswith(">")
-        table.add_column(Text(column.rstrip(">")), justify="right" if right else "left")
-    for row in rows:
-        table.add_row(*(Text(cell(value)) for value in row))
-    console().print(table)
+    return Text(text)
 
 
 def print_fields(fields: Mapping[str, Any]) -> None:

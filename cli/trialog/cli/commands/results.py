@@ -161,7 +161,12 @@ def trials(
         output.print_json([_only(TRIAL_KEYS, trial) for trial in found])
     else:
         columns = ("trial", "world", "state", "attempts>", "turns>", "verified", "score>")
-        output.print_table((*columns, "reward>", "files", "recovered from"), map(_trial_row, found))
+        output.print_table(
+            (*columns, "reward>", "files", "recovered from"),
+            map(_trial_row, found),
+            whole=("trial", "world", "state", "recovered from"),
+            optional=("files", "recovered from", "world"),
+        )
     if cursor is not None:
         output.note("there are more: see them with --all")
 

@@ -97,8 +97,12 @@ def runs(
     if output_format is Format.json:
         output.print_json(found)
     else:
-        columns = ("run", "state", "steps>", "mean reward>", "rubric", "created", "labels")
-        output.print_table(columns, map(_run_row, found))
+        output.print_table(
+            ("run", "state", "steps>", "reward>", "rubric", "created", "labels"),
+            map(_run_row, found),
+            whole=("run", "state", "created"),
+            optional=("labels", "rubric", "created"),
+        )
     if cursor is not None:
         output.note("there are more: see them with --all")
 
