@@ -12,6 +12,7 @@ import pytest
 from support import facts as f
 from support.api import own, project_all, serve_api
 from trialog.driver.api import reader, schemas
+from trialog.driver.api.routing import cursor_of
 from trialog.proto import events as ev
 from trialog.proto.canonical import bytes_digest
 from trialog.proto.ids import run_id_from
@@ -328,6 +329,8 @@ async def test_runs_are_listed_in_pages_newest_first(
         ({"label": "team"}, "label"),
         ({"cursor": "%%%"}, "cursor"),
         ({"cursor": "WyJ4IiwieSJd"}, "cursor"),
+        ({"cursor": cursor_of("0001-01-01T00:00:00+14:00", "a")}, "cursor"),
+        ({"cursor": cursor_of("9999-12-31T23:59:59-14:00", "a")}, "cursor"),
     ],
 )
 async def test_a_list_that_cannot_be_meant(
@@ -335,6 +338,12 @@ async def test_a_list_that_cannot_be_meant(
 ) -> None:
     answer = await api.get("/runs", params=params)
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field)
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+00:00", "9999-12-31T23:59:59.999999+00:00"])
+async def test_a_list_goes_on_after_any_time(api: httpx.AsyncClient, at: str) -> None:
+    answer = await api.get("/runs", params={"cursor": cursor_of(at, "a"), "limit": 1})
+    assert answer.status_code == 200
 
 
 async def test_a_run_is_paused_resumed_and_cancelled_each_once(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -177,11 +177,12 @@ def _seen(cursor: str | None) -> tuple[datetime, str] | None:
     at, run_id = parts_of(cursor, 2)
     try:
         seen = datetime.fromisoformat(at)
-    except ValueError:
+        if seen.tzinfo is None or "\0" in run_id:
+            raise bad_cursor()
+        # What is beyond the years 1 to 9999 in UTC overflows, here and in the database's driver.
+        return seen.astimezone(UTC), run_id
+    except (ValueError, OverflowError):
         raise bad_cursor() from None
-    if seen.tzinfo is None or "\0" in run_id:
-        raise bad_cursor()
-    return seen, run_id
 
 
 def _summary(row: Any) -> Doc:
