@@ -8,6 +8,12 @@ from integration.stack.observed import parts_of
 from trialog.cli.stack import Stack, StackEvent, StackOptions, UnknownProcess
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
+REQUEST = {
+    "trial_id": "s0-p0-n0",
+    "rubric": {"name": "r", "weights": {"correct": 1.0}},
+    "trajectory": {"turns": [], "files": []},
+    "verified": True,
+}
 
 
 async def test_killed_driver_is_back_on_the_same_address() -> None:
@@ -58,3 +64,19 @@ async def test_services_wait_for_infrastructure_that_restarts() -> None:
         await stack.ready()
         async with httpx.AsyncClient(base_url=stack.api_url) as api:
             assert (await api.get("/readyz")).status_code == 200
+
+
+async def test_killed_standin_still_knows_its_calls() -> None:
+    """What was asked was paid for, whoever answered it is gone or not."""
+    options = StackOptions(with_ray=False, drivers=0, sandboxes=0, judges=1, trainers=0)
+    async with Stack(options) as stack:
+        await stack.ready()
+        url = f"http://127.0.0.1:{stack.ports.port('standin')}"
+        async with httpx.AsyncClient(base_url=url) as standin:
+            asked = await standin.post("/v1/judge", headers={"Idempotency-Key": "k"}, json=REQUEST)
+            assert asked.status_code == 200, asked.text
+            pid = stack.kill("standin", signal.SIGKILL)
+            assert pid is not None
+            await stack.exited("standin", pid)
+            await stack.ready()
+            assert (await standin.get("/v1/calls")).json()["by_key"] == {"k": 1}

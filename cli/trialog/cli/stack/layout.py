@@ -4,6 +4,7 @@
 DATA/stack.lock      held by the stack and its watchdog; holds the stack's pid
 DATA/credentials     generated passwords and the Ray token (0600)
 DATA/ports.json      port by process name
+DATA/standin-calls.jsonl   what the stand-in judge was asked, over all starts
 DATA/postgres/ nats/ blobs/ sandboxes/ logs/
 DATA/ray-folder      where Ray's files are (elsewhere: its socket paths are long)
 ```
@@ -77,6 +78,11 @@ class Layout:
     def logs(self) -> Path:
         """One log file for each process."""
         return self.root / "logs"
+
+    @property
+    def standin_calls(self) -> Path:
+        """Every call of the stand-in judge: what was paid for must outlive its process."""
+        return self.root / "standin-calls.jsonl"
 
     @property
     def ports(self) -> Path:

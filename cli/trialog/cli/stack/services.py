@@ -32,7 +32,7 @@ def spec(
     Raises UnknownProcess when there is no such kind.
     """
     if name == STANDIN:
-        return _standin(options, ports)
+        return _standin(options, layout, ports)
     kind, _, number = name.rpartition("-")
     if kind not in KINDS or not number.isdigit():
         raise UnknownProcess(f"no service {name!r}: a name is {', '.join(KINDS)}, then -NUMBER")
@@ -76,7 +76,7 @@ def _own_env(kind: str, options: StackOptions, layout: Layout, ports: PortBook) 
     return ray.client_env(layout, ports)
 
 
-def _standin(options: StackOptions, ports: PortBook) -> ProcessSpec:
+def _standin(options: StackOptions, layout: Layout, ports: PortBook) -> ProcessSpec:
     port = ports.port(STANDIN)
 
     async def is_ready(pid: int) -> bool:
@@ -85,7 +85,10 @@ def _standin(options: StackOptions, ports: PortBook) -> ProcessSpec:
 
     return ProcessSpec(
         name=STANDIN,
-        argv=(sys.executable, "-m", "trialog.judge.standin", "--port", str(port)),
+        argv=(
+            *(sys.executable, "-m", "trialog.judge.standin", "--port", str(port)),
+            *("--state", str(layout.standin_calls)),
+        ),
         env={**base_env(), **options.extra_env, **options.service_env.get(STANDIN, {})},
         probe=is_ready,
     )
