@@ -8,6 +8,7 @@ the terminal as a control sequence or as markup.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _PIPE_WIDTH = 200
 _WIDEST = 100_000
+_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
 
 class Format(StrEnum):
@@ -63,6 +65,11 @@ def cell(value: Any) -> str:
             return " ".join(visible(one) for one in value) or "-"  # pyright: ignore[reportUnknownVariableType]
         case _:
             return visible(value)
+
+
+def short(value: Any) -> str:
+    """Return a value for one line of text: digests are cut to 12 digits."""
+    return _DIGEST.sub(r"\1", cell(value))
 
 
 def clock_time(recorded: str) -> str:

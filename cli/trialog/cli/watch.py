@@ -20,18 +20,6 @@ from trialog.cli.progress import RunProgress, StepProgress
 if TYPE_CHECKING:
     from trialog.client.models import Event
 
-COLUMNS = (
-    "step",
-    "requested",
-    "recorded",
-    "judged",
-    "skipped",
-    "retries",
-    "mean reward",
-    "mean turns",
-    "judge calls",
-    "elapsed",
-)
 _STEPS_SHOWN = 12
 _LINE_EVERY_S = 1.0
 _TOLD = frozenset(
@@ -46,6 +34,7 @@ _TOLD = frozenset(
         "DeliveryDeadLettered",
     }
 )
+_NOT_TOLD = frozenset({"spec", "root", "initial_weights"})
 
 
 class View(AbstractContextManager["View"]):
@@ -86,20 +75,22 @@ def follow(
     return progress
 
 
-def cells(step: StepProgress) -> list[str]:
-    """Return a step's row, in the order of COLUMNS."""
-    return [
-        str(step.step),
-        str(step.requested),
-        str(step.recorded),
-        str(step.judged),
-        str(step.skipped + step.cancelled),
-        str(step.retries + step.lost),
-        "-" if step.mean_reward is None else f"{step.mean_reward:.3f}",
-        "-" if step.mean_turns is None else f"{step.mean_turns:.2f}",
-        str(step.judge_calls),
-        f"{step.elapsed_s:.1f} s",
-    ]
+def cells(step: StepProgress) -> dict[str, str]:
+    """Return a step's row by the short headings of the table."""
+    return {
+        "step": str(step.step),
+        "req": str(step.requested),
+        "rec": str(step.recorded),
+        "judged": str(step.judged),
+        "skip": str(step.skipped),
+        "cancel": str(step.cancelled),
+        "retry": str(step.retries),
+        "lost": str(step.lost),
+        "reward": "-" if step.mean_reward is None else f"{step.mean_reward:.3f}",
+        "turns": "-" if step.mean_turns is None else f"{step.mean_turns:.2f}",
+        "calls": str(step.judge_calls),
+        "time": f"{step.elapsed_s:.1f} s",
+    }
 
 
 def headline(progress: RunProgress) -> str:
@@ -126,8 +117,10 @@ class LineView(View):
         self._told = False
         now_s, type_ = progress.elapsed_s, event["type"]
         if type_ in _TOLD:
-            about = {key: value for key, value in event["data"].items() if key != "spec"}
-            self._line(now_s, " ".join([type_, *(f"{k}={v}" for k, v in about.items())]))
+            about = {k: v for k, v in event["data"].items() if k not in _NOT_TOLD}
+            self._line(
+                now_s, " ".join([type_, *(f"{k}={output.short(v)}" for k, v in about.items())])
+            )
         elif type_ == "StepApplied" or now_s - self._last_s >= _LINE_EVERY_S:
             step = _step_for(progress, event)
             if step is not None:
@@ -152,10 +145,23 @@ def _step_for(progress: RunProgress, event: Event) -> StepProgress | None:
 
 
 def describe(step: StepProgress) -> str:
-    """Return a step's progress as one line."""
-    pairs = list(zip(COLUMNS, cells(step), strict=True))
-    text = "  ".join(f"{name} {value}" for name, value in pairs)
-    return text + ("  applied" if step.applied else "")
+    """Return a step's progress as one line; what is rare is named when there is some."""
+    cell = cells(step)
+    cancelled = f" (+{step.cancelled} cancelled)" if step.cancelled else ""
+    lost = f" (+{step.lost} lost)" if step.lost else ""
+    parts = (
+        f"step {cell['step']}",
+        f"requested {cell['req']}",
+        f"recorded {cell['rec']}",
+        f"judged {cell['judged']}",
+        f"skipped {cell['skip']}{cancelled}",
+        f"retries {cell['retry']}{lost}",
+        f"mean reward {cell['reward']}",
+        f"mean turns {cell['turns']}",
+        f"judge calls {cell['calls']}",
+        f"elapsed {cell['time']}",
+    )
+    return "  ".join(parts) + ("  applied" if step.applied else "")
 
 
 class LiveView(View):
@@ -200,6 +206,12 @@ class LiveView(View):
 
 def table(progress: RunProgress, notice: str = "") -> Table:
     """Return the progress as a table of the latest steps."""
+    # The live view draws in a thread of its own: take a copy before looking at it.
+    latest = [step for _, step in sorted(dict(progress.steps).items())[-_STEPS_SHOWN:]]
+    rare = {
+        "cancel": any(step.cancelled for step in latest),
+        "lost": any(step.lost for step in latest),
+    }
     shown = Table(
         box=box.SIMPLE_HEAD,
         title=Text(headline(progress)),
@@ -207,12 +219,13 @@ def table(progress: RunProgress, notice: str = "") -> Table:
         caption=Text(notice) if notice else None,
         caption_justify="left",
         pad_edge=False,
+        collapse_padding=True,
+        padding=(0, 0 if all(rare.values()) else 1),  # 80 columns hold counts of five digits
     )
-    for column in COLUMNS:
-        shown.add_column(column, justify="right")
-    # The live view draws in a thread of its own: take a copy before looking at it.
-    latest = sorted(dict(progress.steps).items())[-_STEPS_SHOWN:]
-    for _, step in latest:
-        style = "green" if step.applied else None
-        shown.add_row(*cells(step), style=style)
+    columns = [column for column in cells(StepProgress(0)) if rare.get(column, True)]
+    for column in columns:
+        shown.add_column(column, justify="right", no_wrap=True)
+    for step in latest:
+        row = cells(step)
+        shown.add_row(*(row[column] for column in columns), style="green" if step.applied else None)
     return shown

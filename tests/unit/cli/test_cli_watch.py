@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 from support.fake_api import make_event
-from trialog.cli.progress import RunProgress
-from trialog.cli.watch import LineView, follow, headline, table
+from trialog.cli.progress import RunProgress, StepProgress
+from trialog.cli.watch import LineView, describe, follow, headline, table
 
 
 def events(steps: int) -> Iterator[Any]:
@@ -28,8 +28,8 @@ def progress(steps: int) -> RunProgress:
     return found
 
 
-def drawn(found: RunProgress, notice: str = "") -> str:
-    console = Console(file=io.StringIO(), width=120)
+def drawn(found: RunProgress, notice: str = "", width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width)
     console.print(table(found, notice))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -61,3 +61,32 @@ def test_lines_are_one_a_second_and_one_for_each_turn_of_the_run(
     assert said[1].endswith("elapsed 0.0 s")
     assert sum(line.endswith("applied") for line in said) == 2
     assert r"RunFailed reason=\x1b[2Jwhy" in said[-1]
+
+
+def test_a_table_of_large_counts_fits_80_columns():
+    counts = {"requested": 20_000, "recorded": 19_999, "judged": 19_998, "judge_calls": 20_001}
+    step = StepProgress(999, **counts, skipped=7, cancelled=8, retries=9, lost=6)
+    step.mean_reward, step.mean_turns = 2.345, 3.25
+    text = drawn(RunProgress("r-abcdefghijklmnop", steps={999: step}), width=80)
+    [row] = [line for line in text.splitlines() if line.strip().startswith("999")]
+    assert row.split() == (
+        ["999", "20000", "19999", "19998", "7", "8", "9", "6", "2.345", "3.25", "20001", "0.0", "s"]
+    )
+    assert "…" not in text
+
+
+def test_lost_and_cancelled_trials_are_told_apart_and_only_when_there_are_some():
+    plain, odd = StepProgress(0), StepProgress(0, cancelled=2, lost=6)
+    assert "skipped 0  retries 0  mean" in describe(plain)
+    assert "skipped 0 (+2 cancelled)  retries 0 (+6 lost)  mean" in describe(odd)
+    assert "lost" not in drawn(RunProgress("r-abcdefghijklmnop", steps={0: plain}))
+    assert "lost" in drawn(RunProgress("r-abcdefghijklmnop", steps={0: odd}))
+
+
+def test_lines_have_no_long_digests(capsys: pytest.CaptureFixture[str]):
+    first = make_event(1, "RunRequested", spec={}, root="r-x", initial_weights="ab" * 32)
+    last = make_event(2, "RunCompleted", weights_version=1, weights_digest="ab" * 32)
+    follow(iter([first, last]), LineView())
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].split() == ["0.0", "s", "RunRequested"]
+    assert said[1].endswith("weights_digest=abababababab")

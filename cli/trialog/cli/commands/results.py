@@ -22,7 +22,7 @@ from trialog.cli.output import Format
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trialog.client.models import Event, Run, Trial
+    from trialog.client.models import Counts, Event, Run, Trial
 
 # The shapes that scripts rely on: what -o json writes, key by key.
 RUN_KEYS = ("run_id", "state", "parent", "rubric", "created_at", "steps", "counts", "cost")
@@ -105,7 +105,7 @@ def _print_run(run: Run) -> None:
     }
     output.print_fields(fields)
     output.print_table(
-        ("step>", "trials>", "skipped>", "mean reward>", "mean turns>", "weights>", "digest"),
+        ("step>", "trials>", "skipped>", "reward>", "turns>", "weights>", "digest"),
         (
             (
                 step["step"],
@@ -119,19 +119,22 @@ def _print_run(run: Run) -> None:
             for step in run["steps"]
         ),
     )
-    counts = run["counts"]
-    kinds = counts["executed"]
-    output.print_table(
-        ("action", "executed>", "recovered>", "retried>"),
-        (
-            (kind, kinds[kind], counts["recovered"].get(kind), counts["retried"].get(kind))
-            for kind in kinds
-        ),
-    )
+    _print_counts(run["counts"])
     cost = run["cost"]
     print(
         f"judge: {cost['judge_calls']} calls, {cost['prompt_tokens']} tokens sent, "
         f"{cost['completion_tokens']} received, {cost['usd']:.4f} USD"
+    )
+
+
+def _print_counts(counts: Counts) -> None:
+    names = ["executed", "recovered", "retried"]
+    parts = cast("dict[str, dict[str, int]]", counts)
+    if any(parts.get("lost", {}).values()):
+        names.append("lost")  # attempts whose worker vanished: rare, and no retry
+    output.print_table(
+        ("action", *(f"{name}>" for name in names)),
+        ((kind, *(parts[name].get(kind) for name in names)) for kind in parts["executed"]),
     )
 
 
@@ -224,7 +227,10 @@ def events(
     url: Url = None,
     output_format: Output = Format.table,
 ) -> None:
-    """Write a run's events in order, one a line; with -o json one JSON object a line."""
+    """Write a run's events in order, one a line; with -o json one JSON object a line.
+
+    Lines show the first 12 digits of a digest; JSON has all of them.
+    """
     run_id = run_id_of(run)
     with server(url, patience_s=WATCH_PATIENCE_S) if follow else server(url) as client:
         source = client.watch(run_id, after) if follow else client.iter_events(run_id, after)
@@ -237,7 +243,7 @@ def events(
 
 def _event_line(event: Event) -> str:
     facts = " ".join(
-        f"{key}={output.cell(value)}" for key, value in event["data"].items() if key != "spec"
+        f"{key}={output.short(value)}" for key, value in event["data"].items() if key != "spec"
     )
     at = event["recorded_at"]
     return f"{event['position']:>8}  {output.visible(at)}  {event['type']:<20}  {facts}"

@@ -1,0 +1,60 @@
+"""What `trialog show` and `trialog events` write of a run."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+from support.fake_api import RUN, FakeDriver, Served, serve
+from trialog.cli import main
+
+DIGEST = "0123456789abcdef" * 4
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serve(FakeDriver()) as server:
+        yield server
+
+
+@pytest.fixture
+def trialog(served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setenv("TRIALOG_URL", served.url)
+
+    def call(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["trialog", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main.run()
+        assert ended.value.code == 0
+        return capsys.readouterr().out
+
+    return call
+
+
+def row(text: str, first: str) -> list[str]:
+    [line] = [line for line in text.splitlines() if line.split()[:1] == [first]]
+    return line.split()
+
+
+def test_lost_attempts_are_a_column_when_there_are_some(served: Served, trialog):
+    run = served.driver.add_run()
+    stages = {"build_world": 0, "generate": 0, "verify": 0, "judge": 0, "train_step": 0}
+    run["counts"]["lost"] = dict(stages)
+    assert row(trialog("show", RUN), "action") == ["action", "executed", "recovered", "retried"]
+    run["counts"]["lost"] = stages | {"generate": 6}
+    text = trialog("show", RUN)
+    assert row(text, "action")[-1] == "lost"
+    assert row(text, "generate")[-1] == "6"
+    assert row(text, "judge_call")[-1] == "-"
+
+
+def test_lines_of_events_have_short_digests_and_json_whole_ones(served: Served, trialog):
+    served.driver.add_run()
+    served.driver.append("StepApplied", step=0, digest=DIGEST, trial_id="s0-p0-n0")
+    line = trialog("events", RUN)
+    assert "digest=0123456789ab trial_id=s0-p0-n0" in line
+    assert DIGEST in trialog("events", RUN, "-o", "json")
+
+
+def test_no_trials_are_none(served: Served, trialog):
+    served.driver.add_run()
+    assert trialog("trials", RUN) == "none\n"
