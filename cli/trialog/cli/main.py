@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Annotated
 
@@ -50,11 +51,24 @@ def build_app() -> typer.Typer:
 
 def run() -> None:
     """Run the command line and exit with its code (trialog.cli.exits)."""
+    code = _run()
+    if not output.flush():
+        code = exits.PIPE_CLOSED
+    sys.exit(code)
+
+
+def _run() -> int | str | None:
+    """Run the command and return what it exits with."""
     try:
         build_app()()
     except exits.CommandError as error:
-        output.note(f"trialog: {error}")
-        sys.exit(error.exit_code)
+        with contextlib.suppress(BrokenPipeError):  # then there is nobody to tell
+            output.note(f"trialog: {error}")
+        return error.exit_code
+    except SystemExit as end:
+        # Typer and rich make exit code 1 of a closed pipe, which would say that the run failed.
+        return exits.PIPE_CLOSED if isinstance(end.__context__, BrokenPipeError) else end.code
+    return exits.OK
 
 
 if __name__ == "__main__":

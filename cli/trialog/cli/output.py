@@ -8,6 +8,7 @@ the terminal as a control sequence or as markup.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -40,6 +41,25 @@ def print_json(value: Any, *, one_line: bool = False) -> None:
 def note(message: str) -> None:
     """Tell the user something on standard error."""
     print(visible(message, keep="\n"), file=sys.stderr, flush=True)
+
+
+def flush() -> bool:
+    """Write out what is buffered; False when what reads it has gone, as `head` does.
+
+    Then the stream leads nowhere from here on: Python flushes it again when it ends.
+    """
+    whole = True
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is None or stream.closed:
+            continue
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            whole = False
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+    return whole
 
 
 def visible(value: Any, keep: str = "") -> str:

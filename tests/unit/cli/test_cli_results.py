@@ -1,5 +1,7 @@
 """What `trialog show` and `trialog events` write of a run."""
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -58,3 +60,21 @@ def test_lines_of_events_have_short_digests_and_json_whole_ones(served: Served, 
 def test_no_trials_are_none(served: Served, trialog):
     served.driver.add_run()
     assert trialog("trials", RUN) == "none\n"
+
+
+@pytest.mark.parametrize(
+    "command", [("events", RUN, "-o", "json"), ("events", RUN), ("show", RUN), ("runs",)]
+)
+def test_a_reader_that_goes_away_is_no_error(served: Served, command: tuple[str, ...]):
+    served.driver.add_run()
+    served.driver.append("RunRequested", spec={})
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "trialog.cli.main", *command],
+        env=os.environ | {"TRIALOG_URL": served.url},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
