@@ -12,6 +12,7 @@ from fastapi import Header, Query, Request, Response
 from pydantic import ValidationError
 
 from trialog.driver.api import schemas
+from trialog.driver.api.bodies import mistakes
 from trialog.driver.api.dependencies import Deps, Reading
 from trialog.driver.api.problems import ProblemError, broken_json, invalid
 from trialog.driver.api.routing import (
@@ -116,6 +117,8 @@ async def _spec_of(request: Request) -> RunSpec:
         detail = f"the content type must be application/json, not {kind or 'missing'}"
         raise ProblemError(415, "unsupported-media-type", "Unsupported media type", detail)
     body = await request.body()
+    if wrong := mistakes(body):
+        raise invalid(wrong, "Invalid run")
     try:
         # From the text: a spec is strict, and strict about JSON is not strict about Python.
         return RunSpec.model_validate_json(body)
