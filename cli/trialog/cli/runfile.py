@@ -150,20 +150,10 @@ def _problems(error: ValidationError) -> list[str]:
     for one in error.errors(include_url=False):
         place = one["loc"]
         if place[:1] == ("rubric",) and len(place) > 1:
-            # A rubric is a name or a whole one: only the kind that was given is worth a word.
-            if (place[1] == "str") == isinstance(_rubric_of(error), dict):
-                continue
-            place = ("rubric", *place[2:])
+            place = ("rubric", *place[2:])  # without the kind that it is, a name or a whole one
         message = _message(one["type"], one["msg"], place, one["input"])
         lines[": ".join(filter(None, (_field(place), message)))] = None
     return list(lines)
-
-
-def _rubric_of(error: ValidationError) -> Any:
-    for one in error.errors(include_url=False):
-        if one["loc"] == ("rubric", "str"):
-            return one["input"]
-    return None
 
 
 def _field(place: tuple[int | str, ...]) -> str:

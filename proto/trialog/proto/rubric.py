@@ -40,6 +40,13 @@ class Criterion(BaseModel, frozen=True, extra="forbid", strict=True):
         return self
 
 
+def _not_empty(criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
+    # A min_length would also count those that are left once the wrong ones are taken out.
+    if not criteria:
+        raise ValueError("should have at least one criterion")
+    return criteria
+
+
 class Rubric(BaseModel, frozen=True, extra="forbid", strict=True):
     """Criteria under a name. ``holistic``: one call for all; ``per_criterion``: one call each;
     ``check``: no call at all, every criterion is a deterministic check."""
@@ -47,7 +54,9 @@ class Rubric(BaseModel, frozen=True, extra="forbid", strict=True):
     name: Name
     scoring: Literal["holistic", "per_criterion", "check"] = "per_criterion"
     # A judgment names each of them with its score, and an event is small. A list is no mistake.
-    criteria: tuple[Criterion, ...] = Field(min_length=1, max_length=32, strict=False)
+    criteria: Annotated[
+        tuple[Criterion, ...], Field(max_length=32, strict=False), AfterValidator(_not_empty)
+    ] = Field(json_schema_extra={"minItems": 1})
 
     @model_validator(mode="after")
     def _sound(self) -> Rubric:

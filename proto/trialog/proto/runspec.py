@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    model_validator,
+)
 
 from trialog.proto.ids import parse_trial_id
 from trialog.proto.rubric import BUILT_IN, RECORDED, Rubric
@@ -16,7 +24,8 @@ MAX_STEPS = 100_000
 Rate = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)]
 Delay = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
-TrialId = Annotated[str, Field(pattern=r"^s\d{1,9}-p\d{1,9}-n\d{1,9}$")]
+_NUMBER = "(0|[1-9][0-9]{0,8})"
+TrialId = Annotated[str, Field(pattern=f"^s{_NUMBER}-p{_NUMBER}-n{_NUMBER}$")]
 LabelKey = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}$")]
 LabelValue = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f]*$")]
 
@@ -60,7 +69,10 @@ class GroupPolicy(_Part):
     min_size: int = Field(default=1, ge=1, le=MAX_TRIALS_PER_STEP)
     straggler: Straggler | None = None
     max_untrained_steps: int = Field(
-        default=1, ge=1, description="Steps in a row with nothing scored that fail the run."
+        default=1,
+        ge=1,
+        le=MAX_STEPS,
+        description="Steps in a row with nothing scored that fail the run.",
     )
 
 
@@ -69,12 +81,17 @@ class Faults(_Part):
 
     flaky_trial_rate: Rate = 0.0
     judge_flake_rate: Rate = 0.0
-    crash_driver_after_step: int | None = Field(default=None, ge=0)
+    crash_driver_after_step: int | None = Field(default=None, ge=0, le=MAX_STEPS)
     straggler: dict[TrialId, Delay] = Field(
         default={}, description="Seconds by which a trial is slowed down, every attempt."
     )
     hang: list[TrialId] = Field(default=[], description="Trials whose first attempt never ends.")
     always_fail: list[TrialId] = Field(default=[], description="Trials that fail every attempt.")
+
+
+def _kind(rubric: Any) -> str:
+    """Which of the two a rubric is, so that a mistake in one is no mistake in the other."""
+    return "whole" if isinstance(rubric, dict | Rubric) else "name"
 
 
 class RunSpec(_Part):
@@ -86,7 +103,9 @@ class RunSpec(_Part):
     n_samples: int = Field(default=2, ge=1, le=MAX_TRIALS_PER_STEP)
     max_turns: int = Field(default=6, ge=1, le=8)
     lr: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 2.0
-    rubric: str | Rubric = Field(
+    rubric: Annotated[
+        Annotated[str, Tag("name")] | Annotated[Rubric, Tag("whole")], Discriminator(_kind)
+    ] = Field(
         default="v1", description="A rubric's name (v1, v2-efficiency, instant) or a whole one."
     )
     seed: int | None = Field(default=None, ge=-(2**53), le=2**53)
@@ -102,7 +121,7 @@ class RunSpec(_Part):
     labels: dict[LabelKey, LabelValue] = Field(default={}, max_length=32)
 
     @model_validator(mode="after")
-    def _sound(self) -> RunSpec:
+    def _sound(self, info: ValidationInfo) -> RunSpec:
         if self.trials_per_step > MAX_TRIALS_PER_STEP:
             raise ValueError(
                 f"prompts_per_step x n_samples is {self.trials_per_step}; "
@@ -113,12 +132,23 @@ class RunSpec(_Part):
             raise ValueError(f"rubric {self.rubric!r} is unknown; known are {known}")
         if self.group_policy.min_size > self.n_samples:
             raise ValueError("group_policy.min_size is above n_samples: no group could count")
+        crash = self.faults.crash_driver_after_step
+        if crash is not None and crash >= self.n_steps and info.context is not RECORDED:
+            raise ValueError(
+                f"faults.crash_driver_after_step is {crash}, which is no step of this run: "
+                f"n_steps is {self.n_steps}, the first is 0"
+            )
         self._check_faults()
         return self
 
     def _check_faults(self) -> None:
-        named = [*self.faults.straggler, *self.faults.hang, *self.faults.always_fail]
-        for trial_id in named:
+        faults = self.faults
+        named = [("straggler", trial_id, trial_id) for trial_id in faults.straggler]
+        named += [("hang", str(n), trial_id) for n, trial_id in enumerate(faults.hang)]
+        named += [
+            ("always_fail", str(n), trial_id) for n, trial_id in enumerate(faults.always_fail)
+        ]
+        for field, key, trial_id in named:
             name = parse_trial_id(trial_id)
             in_run = (
                 name.step < self.n_steps
@@ -126,7 +156,10 @@ class RunSpec(_Part):
                 and name.sample < self.n_samples
             )
             if not in_run:
-                raise ValueError(f"faults names {trial_id}, which is no trial of this run")
+                # A rule that spans fields begins its message with the one that is wrong.
+                raise ValueError(
+                    f"faults.{field}.{key} names {trial_id}, which is no trial of this run"
+                )
 
     @property
     def trials_per_step(self) -> int:

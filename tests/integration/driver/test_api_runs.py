@@ -98,7 +98,10 @@ async def test_a_key_sent_at_once_by_many_names_one_run(
         ({"n_worlds": 0}, "n_worlds"),
         ({"faults": {"flaky_trial_rate": 1.5}}, "faults.flaky_trial_rate"),
         ({"faults": {"straggler": {"x": 1}}}, "faults.straggler.x"),
-        ({"faults": {"hang": ["s9-p0-n0"]}}, "faults"),
+        ({"faults": {"hang": ["s9-p0-n0"]}}, "faults.hang.0"),
+        ({"faults": {"hang": ["s00-p0-n0"]}}, "faults.hang.0"),
+        ({"faults": {"straggler": {"s9-p0-n0": 1}}}, "faults.straggler.s9-p0-n0"),
+        ({"faults": {"crash_driver_after_step": 3}}, "faults.crash_driver_after_step"),
         ({"prompts_per_step": 20_000, "n_samples": 2}, "prompts_per_step"),
         ({"rubric": "v9"}, "rubric"),
         ({"rubric": {"name": "x", "criteria": [{"name": "A B"}]}}, "rubric.criteria.0.name"),
@@ -121,6 +124,7 @@ async def test_a_bad_spec_names_its_field_and_leaves_nothing(
     assert answer.status_code == 422
     assert answer.headers["content-type"] == "application/problem+json"
     assert field in [error.field for error in problem.errors]
+    assert len(problem.errors) == 1, "one mistake is one error"
     assert "Traceback" not in answer.text
     assert await log.end(0) == end
 

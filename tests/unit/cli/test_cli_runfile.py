@@ -73,7 +73,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch):
         ("rubric: 4", "rubric: should be a valid string"),
         ("rubric: v9", "rubric 'v9' is unknown; known are instant, v1"),
         ("faults: {hang: [s0-p0]}", "faults.hang[0]: String should match"),
-        ("faults: {hang: [s9-p0-n0]}", "faults names s9-p0-n0, which is no trial of this run"),
+        ("faults: {hang: [s9-p0-n0]}", "faults.hang.0 names s9-p0-n0, which is no trial of"),
         ("labels: {A B: x}", "labels.A B: String should match"),
         ("labels: {since: 2026-11-30}", "labels.since: should be a valid string"),
         ("prompts_per_step: 20000", "prompts_per_step x n_samples is 40000; the limit is 20000"),
@@ -113,6 +113,14 @@ def test_every_mistake_has_its_line(tmp_path: Path):
         "n_worlds",
         "rubric.criteria",
     ]
+
+
+@pytest.mark.parametrize("criterion", ["{name: A}", "{name: a, weight: '1'}", "{name: a, x: 1}"])
+def test_a_mistake_in_a_rubric_is_one_line(tmp_path: Path, criterion: str):
+    with pytest.raises(BadRunFile) as refused:
+        load(tmp_path, f"rubric: {{name: x, criteria: [{criterion}]}}")
+    (problem,) = refused.value.problems
+    assert problem.startswith("rubric.criteria[0].")
 
 
 @pytest.mark.parametrize(

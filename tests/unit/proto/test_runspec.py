@@ -65,11 +65,16 @@ def test_a_text_that_was_recorded_before_it_was_refused_still_loads() -> None:
         ({"timeouts": {"trial_s": math.inf}}, "timeouts.trial_s"),
         ({"faults": {"flaky_trial_rate": 1.1}}, "faults.flaky_trial_rate"),
         ({"faults": {"judge_flake_rate": math.nan}}, "faults.judge_flake_rate"),
-        ({"faults": {"hang": ["s9-p0-n0"]}}, "no trial of this run"),
-        ({"faults": {"always_fail": ["s0-p3-n0"]}}, "no trial of this run"),
-        ({"faults": {"straggler": {"s0-p0-n2": 1.0}}}, "no trial of this run"),
-        ({"faults": {"hang": ["s00-p0-n0"]}}, "such as s0-p1-n0"),
-        ({"faults": {"hang": ["s\u0660-p0-n0"]}}, "such as s0-p1-n0"),
+        ({"faults": {"hang": ["s0-p0-n0", "s9-p0-n0"]}}, "faults.hang.1 names s9-p0-n0, which is"),
+        ({"faults": {"always_fail": ["s0-p3-n0"]}}, "faults.always_fail.0 names s0-p3-n0"),
+        ({"faults": {"straggler": {"s0-p0-n2": 1.0}}}, "faults.straggler.s0-p0-n2 names s0-p0-n2"),
+        ({"faults": {"hang": ["s00-p0-n0"]}}, "faults.hang.0"),
+        ({"faults": {"hang": ["s\u0660-p0-n0"]}}, "faults.hang.0"),
+        ({"faults": {"hang": ["s0-p0-n0\n"]}}, "faults.hang.0"),
+        ({"faults": {"straggler": {"s00-p0-n0": 1.0}}}, "faults.straggler.s00-p0-n0"),
+        ({"faults": {"crash_driver_after_step": 3}}, "faults.crash_driver_after_step is 3"),
+        ({"faults": {"crash_driver_after_step": 100_001}}, "faults.crash_driver_after_step"),
+        ({"group_policy": {"max_untrained_steps": 100_001}}, "group_policy.max_untrained_steps"),
         ({"faults": {"hang": ["../etc"]}}, "faults.hang"),
         ({"group_policy": {"mode": "padded"}}, "group_policy.mode"),
         ({"group_policy": {"min_size": 3}}, "min_size is above n_samples"),
@@ -119,6 +124,23 @@ def test_a_whole_number_may_be_given_for_a_rate(number: float) -> None:
 def test_a_rubric_that_cannot_be_scored_is_refused(criteria: list[dict[str, Any]]) -> None:
     with pytest.raises(ValidationError):
         RunSpec.model_validate({"rubric": {"name": "mine", "criteria": criteria}})
+
+
+@pytest.mark.parametrize(
+    ("rubric", "place"),
+    [
+        (4, ("name",)),
+        (None, ("name",)),
+        ({"name": "x", "criteria": []}, ("whole", "criteria")),
+        ({"name": "x", "criteria": [{"name": "A"}]}, ("whole", "criteria", 0, "name")),
+        ({"name": "X", "criteria": [{"name": "a"}]}, ("whole", "name")),
+    ],
+)
+def test_one_mistake_in_a_rubric_is_one_error(rubric: Any, place: tuple[str | int, ...]) -> None:
+    for read in (RunSpec.model_validate, runspec.load):
+        with pytest.raises(ValidationError) as refused:
+            read({"rubric": rubric})
+        assert [error["loc"] for error in refused.value.errors()] == [("rubric", *place)]
 
 
 def test_scoring_by_check_needs_checks() -> None:

@@ -135,7 +135,7 @@ def _named(place: tuple[int | str, ...], message: str) -> tuple[str, str]:
     message = message.removeprefix("Value error, ")
     parts = [str(part) for part in place if part != "[key]"]
     if parts[:1] == ["rubric"]:
-        del parts[1:2]  # which branch of name-or-rubric was tried
+        del parts[1:2]  # which of the two it is, a name or a whole one
     if not parts:
         first = message.partition(" ")[0]
         parts = [first] if first.partition(".")[0] in RunSpec.model_fields else []
