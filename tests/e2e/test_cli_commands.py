@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from support.fake_api import RUN, FakeDriver, Served, make_dead_letter, make_trial, serve
 from trialog.cli.commands.results import RUN_KEYS, STEP_KEYS, TRIAL_KEYS
+from trialog.cli.discovery import RunningStack, announce
 
 TRIALOG = str(Path(sys.executable).with_name("trialog"))
 RUN_FILE = "n_steps: 1\n"
@@ -272,13 +273,57 @@ def test_no_server_is_exit_3(served: Served, env: dict[str, str]):
     assert "trialog up" in done.stderr
 
 
-def test_a_running_stack_is_found(served: Served, env: dict[str, str]):
-    folder = Path(env["XDG_RUNTIME_DIR"]) / "trialog"
-    folder.mkdir(mode=0o700)
-    stack = {"url": served.url, "pid": os.getpid(), "data": "/d"}
-    (folder / "up-1.json").write_text(json.dumps(stack))
-    del env["TRIALOG_URL"]
-    assert trialog(env, "runs", "-o", "json").stdout.strip() == "[]"
+@pytest.fixture
+def found(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The environment of a command that has to find its server by itself."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", env["XDG_RUNTIME_DIR"])
+    return {name: value for name, value in env.items() if name != "TRIALOG_URL"}
+
+
+def test_a_running_stack_is_found(served: Served, found: dict[str, str]):
+    assert announce(RunningStack(served.url, os.getpid(), "/d"))
+    done = trialog(found, "runs", "-o", "json")
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_of_several_stacks_the_one_that_is_asked_is_named(served: Served, found: dict[str, str]):
+    older = announce(RunningStack("http://127.0.0.1:9", os.getppid(), "/older"))
+    assert older is not None
+    os.utime(older, (1, 1))
+    announce(RunningStack(served.url, os.getpid(), "/newer"))
+    done = trialog(found, "runs")
+    assert f"2 stacks run: asking {served.url} (the stack on /newer, started last)" in done.stderr
+    missing = trialog(found, "show", RUN)
+    assert missing.returncode == 2
+    assert f"asked was {served.url} (the stack on /newer" in missing.stderr
+
+
+def test_what_is_not_there_names_who_was_asked(served: Served, env: dict[str, str]):
+    done = trialog(env, "show", RUN)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"; asked was {served.url}\n")
+
+
+def test_a_run_is_watched_where_it_was_started(served: Served, found: dict[str, str]):
+    """Where that is goes into the note, since a later command may find another stack."""
+    announce(RunningStack(served.url, os.getpid(), "/d"))
+    served.driver.script = SCRIPT
+    watching = subprocess.Popen(
+        [TRIALOG, "run", "-", "--watch"],
+        env=found,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stdin is not None and watching.stderr is not None
+    watching.stdin.write(RUN_FILE)
+    watching.stdin.close()
+    assert "RunRequested" in watching.stderr.readline()
+    watching.send_signal(signal.SIGINT)
+    [run_id] = served.driver.runs
+    with watching.stderr:
+        assert f"trialog watch {run_id} --url {served.url}\n" in watching.stderr.read()
+    assert watching.wait(timeout=20) == 130
 
 
 def test_help_is_quick_and_documents_the_exit_codes(env: dict[str, str]):

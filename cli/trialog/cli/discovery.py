@@ -2,6 +2,8 @@
 
 The folder is the user's alone: ``$XDG_RUNTIME_DIR/trialog``, else ``trialog-<uid>`` in the
 temporary folder, which is used only if this user owns it and nobody else may write to it.
+
+A file names a process by pid and start time: after a kill -9 the pid may come to be another's.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import contextlib
 import json
 import os
 import stat
+import subprocess
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,7 +47,8 @@ def announce(stack: RunningStack) -> Path | None:
             return None
         path = place / f"up-{stack.pid}.json"
         part = path.with_suffix(".part")
-        part.write_text(json.dumps(asdict(stack)), encoding="utf-8")
+        told = asdict(stack) | {"started": start_of(stack.pid)}
+        part.write_text(json.dumps(told), encoding="utf-8")
         part.rename(path)
     except OSError:
         return None
@@ -57,33 +61,52 @@ def withdraw(path: Path | None) -> None:
         path.unlink(missing_ok=True)
 
 
-def newest() -> RunningStack | None:
-    """Return the stack that was started last and still runs; files of dead ones are removed."""
+def running() -> list[RunningStack]:
+    """Return the stacks that run, the one started last first; files of dead ones are removed."""
     place = folder()
     if not _is_ours(place):
-        return None
-    found = sorted(place.glob("up-*.json"), key=_started_at, reverse=True)
-    for path in found:
-        stack = _read(path)
-        if stack is not None and _alive(stack.pid):
-            return stack
+        return []
+    stacks: list[RunningStack] = []
+    for path in sorted(place.glob("up-*.json"), key=_written_at, reverse=True):
+        stack = _read_living(path)
+        if stack is not None:
+            stacks.append(stack)
+            continue
         with contextlib.suppress(OSError):
             path.unlink()
-    return None
+    return stacks
 
 
-def _started_at(path: Path) -> float:
+def start_of(pid: int) -> str:
+    """Return when a process of this user started, in the system's own words; empty without one."""
+    try:
+        # The name before the last ")" may hold anything; of the rest, start time is the 20th.
+        told = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return "" if told[0] in (b"Z", b"X") else told[19].decode()
+    except OSError:
+        if Path("/proc/self/stat").exists():
+            return ""
+    # macOS
+    ps = ["ps", "-o", "lstart=", "-p", str(pid)]
+    return subprocess.run(ps, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _written_at(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except FileNotFoundError:
         return 0.0
 
 
-def _read(path: Path) -> RunningStack | None:
+def _read_living(path: Path) -> RunningStack | None:
+    """Return a file's stack; None when it is broken or its process is gone."""
     try:
-        return RunningStack(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        told = json.loads(path.read_text(encoding="utf-8"))
+        started = told.pop("started")
+        stack = RunningStack(**told)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return None
+    return stack if started and start_of(stack.pid) == started else None
 
 
 def _is_ours(place: Path) -> bool:
@@ -93,11 +116,3 @@ def _is_ours(place: Path) -> bool:
         return False
     writable_by_others = bool(info.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
     return stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid() and not writable_by_others
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, PermissionError):
-        return False  # another user's process has a pid that was ours
-    return True

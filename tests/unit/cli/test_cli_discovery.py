@@ -1,5 +1,6 @@
 """The files by which a command finds the running stack."""
 
+import json
 import os
 import subprocess
 import sys
@@ -28,36 +29,55 @@ def dead_pid() -> int:
 
 def test_what_is_announced_is_found_until_withdrawn():
     path = discovery.announce(here(1))
-    assert discovery.newest() == here(1)
+    assert discovery.running() == [here(1)]
     discovery.withdraw(path)
-    assert discovery.newest() is None
+    assert discovery.running() == []
 
 
-def test_the_newest_that_lives_is_found(runtime: Path):
-    living = here(1)
+def test_the_newest_that_lives_is_found_first(runtime: Path):
+    living, parent = here(1), here(3, os.getppid())
     discovery.announce(living)
     dead = discovery.announce(here(2, dead_pid()))
-    parent = discovery.announce(here(3, os.getppid()))
-    assert dead is not None and parent is not None
+    older = discovery.announce(parent)
+    assert dead is not None and older is not None
     os.utime(dead, (9e9, 9e9))
-    os.utime(parent, (1, 1))
-    assert discovery.newest() == living
+    os.utime(older, (1, 1))
+    assert discovery.running() == [living, parent]
     assert not dead.exists()
-    assert parent.exists()
+    assert older.exists()
+
+
+def test_a_file_whose_pid_came_to_be_anothers_is_removed():
+    path = discovery.announce(here(1))
+    assert path is not None
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps(told | {"started": "1"}))
+    assert discovery.running() == []
+    assert not path.exists()
+
+
+def test_a_zombie_is_no_stack():
+    child = subprocess.Popen(["sleep", "600"])
+    path = discovery.announce(here(1, child.pid))
+    assert path is not None and json.loads(path.read_text())["started"]
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert discovery.running() == []
+    child.wait()
 
 
 def test_a_broken_file_is_no_stack(runtime: Path):
     runtime.mkdir(mode=0o700)
     (runtime / "up-1.json").write_text("{")
     (runtime / "up-2.json").write_text('{"url": "x"}')
-    assert discovery.newest() is None
+    assert discovery.running() == []
 
 
 def test_a_folder_that_others_may_write_is_not_trusted(runtime: Path):
     runtime.mkdir()
     runtime.chmod(0o777)
     assert discovery.announce(here(1)) is None
-    assert discovery.newest() is None
+    assert discovery.running() == []
 
 
 def test_a_link_is_not_trusted(runtime: Path, tmp_path: Path):

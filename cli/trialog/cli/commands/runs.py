@@ -9,7 +9,7 @@ import typer
 
 from trialog.cli import output
 from trialog.cli.commands.options import All, Limit, Output, RunId, Url, run_id_of
-from trialog.cli.connection import WATCH_PATIENCE_S, server
+from trialog.cli.connection import WATCH_PATIENCE_S, Server, find_server, server
 from trialog.cli.exits import INTERRUPTED, NOT_MET, OK, BadInput
 from trialog.cli.output import Format
 
@@ -43,28 +43,29 @@ def run(
     from trialog.cli.runfile import load_run_file
 
     body = load_run_file(file, settings or ())
-    with server(url) as client:
+    asked = find_server(url)  # once: a stack that starts meanwhile knows nothing of the run
+    with server(asked) as client:
         created = client.create_run(body)
     if watch:
-        raise typer.Exit(_watch(created["run_id"], url, output_format))
+        raise typer.Exit(_watch(created["run_id"], asked, output_format))
     _print_state(created, output_format)
 
 
 def watch(run: RunId, url: Url = None, output_format: Output = Format.table) -> None:
     """Show a run's progress until it has ended; exit code 0 only for a completed run, else 1."""
-    raise typer.Exit(_watch(run_id_of(run), url, output_format))
+    raise typer.Exit(_watch(run_id_of(run), find_server(url), output_format))
 
 
-def _watch(run_id: str, url: str | None, output_format: Format) -> int:
+def _watch(run_id: str, asked: Server, output_format: Format) -> int:
     from trialog.cli.watch import follow, view
 
     shown = view()
     try:
-        with server(url, patience_s=WATCH_PATIENCE_S, on_wait=shown.waiting) as client:
+        with server(asked, patience_s=WATCH_PATIENCE_S, on_wait=shown.waiting) as client:
             follow(client.watch(run_id), shown)
             ended = client.get_run(run_id)
     except KeyboardInterrupt:
-        output.note(f"the run goes on; see it with: trialog watch {run_id}")
+        output.note(f"the run goes on; see it with: trialog watch {run_id}{asked.option}")
         return INTERRUPTED
     _print_state(ended, output_format)
     return OK if ended["state"] == "completed" else NOT_MET
