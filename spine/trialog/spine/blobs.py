@@ -12,32 +12,47 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from trialog.spine import telemetry
 from trialog.spine.database import Database, patiently
 from trialog.spine.log import MAX_INLINE_BLOB_BYTES
 from trialog.spine.postgres import queries
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CACHE_BYTES = 64_000_000
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 
 
 class BlobMissingError(LookupError):
     """No blob has this digest: it was named before it was written, or it was lost."""
 
 
+class BlobsUnavailableError(Exception):
+    """The folder of large blobs cannot be written or read now: full, read-only, not mounted.
+
+    Nothing was kept, and the same call may go well later.
+    """
+
+
 class BlobStore(Protocol):
     """Bytes by their hex SHA-256."""
 
     async def put(self, data: bytes) -> str:
-        """Keep the bytes and return their digest; durable when it returns."""
+        """Keep the bytes and return their digest; durable when it returns.
+
+        Raises BlobsUnavailableError at once: the caller decides whether to wait.
+        """
         ...
 
     async def stage(self, data: bytes) -> tuple[str, list[bytes]]:
         """Return the digest, and what must still go into the member that names it: small bytes
-        ride in the same transaction, large ones are already on disk."""
+        ride in the same transaction, large ones are already on disk.
+
+        A folder that cannot be written is waited for: what was paid for is not thrown away.
+        """
         ...
 
     async def get(self, digest: str) -> bytes:
-        """Return the bytes. Raises BlobMissingError."""
+        """Return the bytes. Raises BlobMissingError, BlobsUnavailableError."""
         ...
 
     async def get_many(self, digests: Iterable[str]) -> dict[str, bytes]:
@@ -56,9 +71,12 @@ class PostgresBlobs:
 
     async def put(self, data: bytes) -> str:
         """Keep the bytes and return their digest."""
-        digest, inline = await self.stage(data)
-        if inline:
+        digest = hashlib.sha256(data).hexdigest()
+        if len(data) <= MAX_INLINE_BLOB_BYTES:
             await patiently(lambda: self._insert(digest, data))
+        else:
+            await self._write(digest, data)
+        self._remember(digest, data)
         return digest
 
     async def _insert(self, digest: str, data: bytes) -> None:
@@ -68,11 +86,26 @@ class PostgresBlobs:
     async def stage(self, data: bytes) -> tuple[str, list[bytes]]:
         """Return the digest, and the bytes when they are small enough to ride in the batch."""
         digest = hashlib.sha256(data).hexdigest()
-        self._remember(digest, data)
         if len(data) <= MAX_INLINE_BLOB_BYTES:
+            self._remember(digest, data)
             return digest, [data]
-        await asyncio.to_thread(_write_file, self._path(digest), data)
-        return digest, []
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._write(digest, data)
+            except BlobsUnavailableError as error:
+                telemetry.logger().warning("a blob waits for its folder", error=str(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                continue
+            self._remember(digest, data)
+            return digest, []
+
+    async def _write(self, digest: str, data: bytes) -> None:
+        try:
+            await asyncio.to_thread(_write_file, self._folder, digest, data)
+        except OSError as error:
+            raise BlobsUnavailableError(f"{self._folder} cannot be written: {error}") from error
 
     async def get(self, digest: str) -> bytes:
         """Return the bytes of a digest."""
@@ -90,7 +123,7 @@ class PostgresBlobs:
             found |= await patiently(lambda: self._select(missing))
         for digest in missing:
             if digest not in found:
-                found[digest] = await asyncio.to_thread(_read_file, self._path(digest))
+                found[digest] = await asyncio.to_thread(_read_file, _place(self._folder, digest))
             self._remember(digest, found[digest])
         return found
 
@@ -101,9 +134,6 @@ class PostgresBlobs:
             )
         return {row["digest"].hex(): _whole(row["digest"].hex(), row["bytes"]) for row in rows}
 
-    def _path(self, digest: str) -> Path:
-        return self._folder / digest[:2] / digest
-
     def _remember(self, digest: str, data: bytes) -> None:
         if digest in self._cache or len(data) > _CACHE_BYTES // 8:
             return
@@ -113,21 +143,42 @@ class PostgresBlobs:
             self._cached -= len(self._cache.popitem(last=False)[1])
 
 
-def _write_file(path: Path, data: bytes) -> None:
-    """Write, fsync, rename, fsync the folder: a name never stands for half the bytes."""
-    if path.exists():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _place(folder: Path, digest: str) -> Path:
+    return folder / digest[:2] / digest
+
+
+def _write_file(folder: Path, digest: str, data: bytes) -> None:
+    """Write, fsync, rename, fsync the folders: a name never stands for half the bytes.
+
+    A file that is there already may be another process's of this moment: its folder is synced too.
+    """
+    path = _place(folder, digest)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_aside(path, data)
+    _sync(path.parent)
+    _sync(folder)
+
+
+def _write_aside(path: Path, data: bytes) -> None:
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(file.name).rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+        aside = Path(file.name)
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            aside.unlink()
+            raise
+    aside.rename(path)
+
+
+def _sync(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(opened)
     finally:
-        os.close(folder)
+        os.close(opened)
 
 
 def _read_file(path: Path) -> bytes:
@@ -135,6 +186,8 @@ def _read_file(path: Path) -> bytes:
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise BlobMissingError(f"no blob {path.name}") from error
+    except OSError as error:
+        raise BlobsUnavailableError(f"{path} cannot be read: {error}") from error
     return _whole(path.name, data)
 
 

@@ -182,7 +182,10 @@ class Consumer:
         if work is None:
             await _acknowledge(message)
             return
-        log = telemetry.logger().bind(run=work.run_id, work=work.key)
+        name = parse_key(work.key)
+        about = {"trial": name.subject} if name.kind in ("trial", "judge") else {}
+        telemetry.about(run=work.run_id, **about, work=work.key)
+        log = telemetry.logger()
         wait_s = work.not_before_ms / 1000 - time.time()
         if wait_s > 0:
             await _put_back(message, wait_s)
@@ -302,7 +305,9 @@ class Consumer:
             del self._held[held]
             telemetry.HELD.labels(self._kind).dec()
             telemetry.WORK_DONE.labels(self._kind, ended).inc()
-            telemetry.WORK_SECONDS.labels(self._kind).observe(time.perf_counter() - started)
+            took_s = time.perf_counter() - started
+            telemetry.WORK_SECONDS.labels(self._kind).observe(took_s)
+            log.info("work ended", stage=held.name.stage, ended=ended, took_ms=round(took_s * 1000))
 
     async def _drop(self, held: Held) -> None:
         await self._log.commit(Finish(held.name.key, held.fence))

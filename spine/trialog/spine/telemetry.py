@@ -7,7 +7,9 @@ import json
 import logging
 import sys
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -23,6 +25,14 @@ MEMBERS = Counter("trialog_log_members_total", "Members written in those transac
 
 _NOISY = ("nats", "httpx", "httpcore", "asyncio", "uvicorn.access")
 _root = logging.getLogger("trialog")
+
+
+_about: ContextVar[Mapping[str, object]] = ContextVar("about", default=MappingProxyType({}))
+
+
+def about(**words: object) -> None:
+    """Put words on every line that this task and those it starts will write."""
+    _about.set({**_about.get(), **words})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,7 @@ class Log:
         error: BaseException | None = None,
     ) -> None:
         if _root.isEnabledFor(level):
-            extra = {"words": {**self.words, **words}}
+            extra = {"words": {**_about.get(), **self.words, **words}}
             _root.log(level, "%s", event, exc_info=error, extra=extra)
 
 
@@ -77,7 +87,7 @@ class _JsonFormatter(logging.Formatter):
         at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         line: dict[str, object] = {
             "event": record.getMessage(),
-            **getattr(record, "words", {}),
+            **getattr(record, "words", _about.get()),
             "service": self._service,
             "level": record.levelname.lower(),
             "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),

@@ -280,3 +280,15 @@ def test_nothing_follows_from_what_no_replay_reads() -> None:
     )
     assert {type(fact).__name__ for fact in run.facts[-4:]} == set(fold.UNFOLDED)
     assert (run.decide(), run.state.step) == before
+
+
+def test_what_no_retry_mends_is_not_retried() -> None:
+    run = Folded()
+    run.build_worlds()
+    run.record(run.failed("s0-p0-n0", 0, stage="judge", failure="task"))
+    (skip,) = run.settle()
+    assert isinstance(skip, ev.TrialSkipped) and skip.reason == "task_failed"
+    broken = Folded()
+    broken.settle()
+    broken.record(broken.failed("w0", 0, stage="build_world", failure="task"))
+    assert names(broken.settle())[0] == "RunFailed"

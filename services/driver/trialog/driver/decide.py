@@ -20,6 +20,9 @@ _FIRST_RETRY_MS = 100
 _LONGEST_RETRY_MS = 30_000
 _INFRASTRUCTURE_RETRIES = 5
 
+# Failures that no retry mends, and what a trial is then skipped for.
+_FINAL = {"lost": "workers_lost", "task": "task_failed"}
+
 Jitter = Callable[[], float]
 
 
@@ -113,14 +116,14 @@ def _request_trials(state: RunState, step: Step, decision: Decision) -> None:
 def _answer_failures(state: RunState, decision: Decision, now_ms: float, jitter: Jitter) -> None:
     for (subject, stage), failure in state.failed.items():
         trial = state.step.trials.get(subject) if state.step else None
-        if failure.failure != "lost" and failure.n < _budget(state, stage):
+        if failure.failure not in _FINAL and failure.n < _budget(state, stage):
             pause_ms = min(_FIRST_RETRY_MS * 2**failure.n, _LONGEST_RETRY_MS)
             drawn_ms = int(pause_ms * jitter())
             at_ms = int(now_ms) + pause_ms // 2 + drawn_ms
             retry = ev.TrialRetryScheduled(subject, stage, failure.n, at_ms, drawn_ms)
             decision.facts.append(retry)
         elif trial is not None:
-            skip = "workers_lost" if failure.failure == "lost" else "retries_exhausted"
+            skip = _FINAL.get(failure.failure, "retries_exhausted")
             _skip(state, trial, decision, skip, f"{stage}: {failure.failure} {failure.message}")
         else:
             reason = f"{stage} of {subject} failed {failure.n + 1} times: {failure.message}"

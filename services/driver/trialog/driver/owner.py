@@ -24,6 +24,7 @@ from trialog.driver.sweeper import Sweeper
 from trialog.proto import events as ev
 from trialog.spine import bus as bus_module
 from trialog.spine import database, telemetry
+from trialog.spine.blobs import BlobsUnavailableError
 from trialog.spine.log import Append, FencedError, NewEvent, Recorded, new_event
 from trialog.spine.postgres import queries
 from trialog.spine.service import Context
@@ -35,6 +36,7 @@ _PRESENCE_S = 0.2
 _LEASES_S = 2.0
 _PASSED_S = 10.0
 _GATHER_S = 0.004
+_BLOBS_MS = 1_000
 _CHUNK = 500
 
 
@@ -205,8 +207,13 @@ class Owner:
 
     async def _record(self, state: RunState, decision: Decision, fence: int) -> None:
         """Append a decision. What another fact overtook is decided anew once it is folded."""
-        for data in decision.blobs:
-            await self._context.blobs.put(data)
+        try:
+            for data in decision.blobs:
+                await self._context.blobs.put(data)
+        except BlobsUnavailableError as error:
+            telemetry.logger().warning("a decision waits for the blob store", error=str(error))
+            self._wakes_ms[state.run_id] = self.follower.now_ms() + _BLOBS_MS
+            return
         events = [
             new_event(state.run_id, fact, partition=self.partition) for fact in decision.facts
         ]

@@ -45,7 +45,7 @@ class Calls:
         model = {"name": self._model}
         key = identity.call_key(model=model, request=call.request)
         work_key = call_work_key(held.run.root, key)
-        expect, pause_s, unreachable = 0, _FIRST_PAUSE_S, 0
+        expect, pause_s, invalid = 0, _FIRST_PAUSE_S, 0
         wait_s = _FIRST_WAIT_S
         while True:
             verdict = await self._claim(held, trial_id, call, key, work_key, expect)
@@ -54,7 +54,6 @@ class Calls:
                     try:
                         reply = await self._make(held, trial_id, call, key, work_key, verdict)
                     except (JudgeUnavailableError, JudgeTimeoutError) as error:
-                        unreachable += 1
                         telemetry.logger().warning("judge unavailable", error=str(error))
                         wanted_s = getattr(error, "retry_after_s", None) or 0.0
                         await asyncio.sleep(max(pause_s, wanted_s))
@@ -63,7 +62,8 @@ class Calls:
                         continue
                     if reply is not None:
                         return key, reply
-                    if verdict.failures - unreachable + 1 >= _MAX_INVALID:
+                    invalid += 1
+                    if invalid == _MAX_INVALID:
                         raise AttemptFailedError(
                             "infrastructure", f"{_MAX_INVALID} replies in a row were not valid"
                         )
@@ -116,6 +116,7 @@ class Calls:
                 (await self._log.commit(finish)).check()
                 recorded = True
                 return fact
+            await self._blobs.put(reply.raw)
             fail = Fail(work_key, verdict.fence, [held.event(fact)])
             (await self._log.commit(fail)).check()
             recorded = True

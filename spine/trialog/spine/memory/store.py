@@ -109,7 +109,9 @@ class MemoryStore:
         held = row.incarnation is not None
         if row.done or row.closed:
             return "done"
-        if self.runs[row.run_id].state != "running":
+        # A call belongs to the tree: the run that asks now counts, not the one that asked first.
+        asks = claim.creates.run_id if claim.creates is not None else row.run_id
+        if self.runs[asks].state != "running":
             return "refused"
         if held and row.lease_until > now:
             return "held"

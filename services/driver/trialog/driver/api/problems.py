@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from trialog.proto.events import UnknownEventError
 from trialog.spine import telemetry
-from trialog.spine.blobs import BlobMissingError
+from trialog.spine.blobs import BlobMissingError, BlobsUnavailableError
 from trialog.spine.database import DOWN
 from trialog.spine.log import EventTooLargeError
 
@@ -82,7 +82,7 @@ def add_handlers(app: FastAPI) -> None:
         return _problem_of(error).response(request.url.path)
 
     kinds = (ProblemError, HTTPException, RequestValidationError, EventTooLargeError)
-    for kind in (*kinds, BlobMissingError, UnknownEventError, *DOWN):
+    for kind in (*kinds, BlobMissingError, BlobsUnavailableError, UnknownEventError, *DOWN):
         app.add_exception_handler(kind, known)
     # What is left is a fault of ours: logged with its traceback, answered without.
     app.add_exception_handler(Exception, known)
@@ -102,7 +102,7 @@ def _problem_of(error: Exception) -> ProblemError:
             return ProblemError(413, "too-large", "Run too large", str(error))
         case BlobMissingError():
             return ProblemError(500, "blob-missing", "Bytes are missing", str(error))
-        case UnknownEventError():
+        case UnknownEventError() | BlobsUnavailableError():
             return unavailable(str(error))
         case _ if isinstance(error, DOWN):
             telemetry.logger().warning("request not answered", error=repr(error))

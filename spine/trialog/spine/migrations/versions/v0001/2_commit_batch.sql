@@ -53,6 +53,7 @@ declare
     i        integer;
     moved    bigint;
     locked   bigint;
+    ours     text[];
     link     bytea;
 begin
     if 'c' = any (m_kind) then
@@ -64,15 +65,22 @@ begin
         on conflict (key) do nothing;
     end if;
 
-    perform 1 from work w where w.key = any (m_key || c_key || e_work_key)
-    order by w.key for update;
+    -- What is locked here, and nothing else, is changed below: to wait for a row while holding a
+    -- head would close a circle with whoever holds that row and waits for the head.
+    ours := array(
+        select w.key from work w where w.key = any (m_key || c_key || e_work_key)
+        order by w.key for update);
     at := clock_timestamp();
 
     for r in
         select u.i, u.kind, u.expected, w.*, run.state as run_state
-        from unnest(m_kind, m_key, m_fence) with ordinality as u (kind, key, expected, i)
+        from unnest(m_kind, m_key, m_fence, m_new_run) with ordinality
+            as u (kind, key, expected, new_run, i)
         cross join lateral (select * from work where work.key = u.key offset 0) w
-        cross join lateral (select run.state from run where run.run_id = w.run_id offset 0) run
+        -- A call belongs to the tree: the run that asks now counts, not the one that asked first.
+        cross join lateral (
+            select run.state from run where run.run_id = coalesce(u.new_run, w.run_id) offset 0
+        ) run
     loop
         i := r.i;
         v_fence[i] := r.fence; v_fail[i] := r.failures; v_inj[i] := r.injected;
@@ -227,7 +235,9 @@ begin
         update work w set closed = true, done = w.incarnation is null, dead = false
         from unnest(c_member, c_key) as u (member, key)
         cross join lateral (select work.ctid from work where work.key = u.key offset 0) at_key
-        where w.ctid = at_key.ctid and v[u.member] = 'ok' and (not w.done or w.dead);
+        where w.ctid = at_key.ctid and v[u.member] = 'ok' and (not w.done or w.dead)
+            -- Work that came up meanwhile is closed when its event is folded.
+            and u.key = any (ours);
     end if;
 
     for i in 1 .. n loop

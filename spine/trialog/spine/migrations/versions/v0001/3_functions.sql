@@ -92,27 +92,41 @@ begin
     return voided;
 end $$;
 
--- Work that was closed while held, whose holder is gone, is over.
+-- Work that nobody needs any more (closed, or its run has ended) and nobody holds is over. Calls
+-- belong to their tree and stay.
 create function bury_closed(p_partition integer)
-returns void language sql volatile security definer as $$
-    update work set done = true
-    where partition = p_partition and not done and closed
-        and (incarnation is null or lease_until < clock_timestamp())
-$$;
+returns void language plpgsql volatile security definer as $$
+declare
+    over_now text[];
+begin
+    -- Rows are locked in key order here too (see commit_batch).
+    over_now := array(
+        select w.key from work w join run r on r.run_id = w.run_id
+        where w.partition = p_partition and not w.done and w.kind <> 'call'
+            and (w.closed or r.state = 'ended')
+            and (w.incarnation is null or w.lease_until < clock_timestamp())
+        order by w.key for update of w);
+    update work set done = true where key = any (over_now);
+end $$;
 
 -- Dead work, given up after too many breakdowns, is to be done after all; the sweeper offers it.
 -- Returns the keys that were reopened: nobody reopens what nobody needs any more.
 create function reopen_work(p_keys text[])
-returns setof text language sql volatile security definer as $$
-    update work set dead = false, done = false, reoffer = true
-    where key = any (p_keys) and dead and not closed returning key
-$$;
+returns setof text language plpgsql volatile security definer as $$
+begin
+    perform 1 from work w where w.key = any (p_keys) order by w.key for update;
+    return query update work w set dead = false, done = false, reoffer = true
+        where w.key = any (p_keys) and w.dead and not w.closed returning w.key;
+end $$;
 
 -- Work was offered on the bus again; returns how often, which makes the message id new.
 create function count_sweeps(p_keys text[])
-returns table (key text, sweeps integer) language sql volatile security definer as $$
-    update work w set sweeps = w.sweeps + 1, reoffer = false where w.key = any (p_keys) returning w.key, w.sweeps
-$$;
+returns table (key text, sweeps integer) language plpgsql volatile security definer as $$
+begin
+    perform 1 from work w where w.key = any (p_keys) order by w.key for update;
+    return query update work w set sweeps = w.sweeps + 1, reoffer = false
+        where w.key = any (p_keys) returning w.key, w.sweeps;
+end $$;
 
 -- Bytes too large for an event go to the blob store before the event that names them.
 create function put_blobs(p_digest bytea[], p_bytes bytea[])
