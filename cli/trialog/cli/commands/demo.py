@@ -17,6 +17,8 @@ from trialog.cli.exits import INTERRUPTED, NOT_MET, OK, BadInput, CommandError
 from trialog.cli.output import Format
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from trialog.cli.claims import Row
     from trialog.cli.demo import Demo
     from trialog.cli.facts import Facts
@@ -103,15 +105,18 @@ def _report(facts: Facts, json_file: Path | None, output_format: Format) -> int:
     if output_format is Format.json:
         output.print_json(result)
     else:
-        _print_rows(rows)
+        print_rows(rows)
     failed = sum(not row.ok for row in rows)
     if failed:
         output.note(f"{failed} of {len(rows)} claims failed")
     return NOT_MET if failed else OK
 
 
-def _print_rows(rows: list[Row]) -> None:
+def print_rows(rows: list[Row], to: Console | None = None) -> None:
+    """Write the claims. The verdict comes first: where texts wrap, it shows where a row begins."""
     output.print_table(
-        ("claim", "expected", "measured", "ok"),
-        ((row.claim, row.expected, row.measured, "ok" if row.ok else "FAILED") for row in rows),
+        ("ok", "claim", "expected", "measured"),
+        (("ok" if row.ok else "FAILED", row.claim, row.expected, row.measured) for row in rows),
+        whole=("ok",),
+        to=to,
     )
