@@ -48,6 +48,12 @@ IdempotencyKey = Annotated[
         examples=["nightly-2026-11-30"],
     ),
 ]
+# Of requests with one key that race, each that did not find the run answers 201: the log says where
+# a fact stands, not who was first to say it.
+_THERE = (
+    "This key's run, found there already. Sent at once by many, several may answer 201: either "
+    "way it is the one run of the key."
+)
 _BODY = {
     "requestBody": {
         "required": True,
@@ -78,7 +84,7 @@ _BODY = {
     status_code=201,
     response_model=schemas.Run,
     responses=problems(400, 409, 413, 415, 422)
-    | {200: {"model": schemas.Run, "description": "This key's run, which was there before."}},
+    | {200: {"model": schemas.Run, "description": _THERE}},
     openapi_extra=_BODY,
 )
 async def create_run(

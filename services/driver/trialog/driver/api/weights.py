@@ -58,6 +58,7 @@ async def _named(deps: ApiDependencies, run: Doc, version: str) -> tuple[int, st
 
 
 def _number(run_id: str, version: str) -> int:
-    if not (version.isascii() and version.isdigit() and len(version) <= _DIGITS):
+    digits = version.isascii() and version.isdigit() and len(version) <= _DIGITS
+    if not digits or version != str(int(version)):  # one version has one address
         raise not_found("version", f"run {run_id} has no weights {version!r}: give a number")
     return int(version)
