@@ -85,6 +85,7 @@ async def test_a_key_sent_at_once_by_many_names_one_run(
     sent = [api.post("/runs", json={"n_steps": 1 + n % 2}, headers=headers) for n in range(8)]
     answers = await asyncio.gather(*sent)
     assert {answer.status_code for answer in answers} <= {200, 201, 409}
+    assert 201 in {answer.status_code for answer in answers}
     (run_id,) = {a.json()["run_id"] for a in answers if a.status_code != 409}
     assert len(await log.read_run(run_id, 0, 10)) == 1
 
@@ -155,6 +156,29 @@ async def test_a_broken_body_is_a_problem(
     answer = await api.post("/runs", content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["status"]) == (status, status)
     assert words in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "errors"),
+    [
+        ({f"x{n}": n for n in range(5000)}, 5000),
+        ({"x" * 900_000: 1}, 1),
+        ({"rubric": "x" * 900_000}, 1),
+        ({"labels": {"X" * 10_000 + str(n): n for n in range(50)}}, 100),
+    ],
+)
+async def test_an_answer_to_many_or_long_mistakes_is_short(
+    api: httpx.AsyncClient, body: Any, errors: int
+) -> None:
+    answer = await api.post("/runs", json=body)
+    problem = schemas.Problem.model_validate(answer.json())
+    assert answer.status_code == 422
+    assert len(answer.content) < 20_000
+    assert all(len(error.field) <= 200 for error in problem.errors)
+    if errors > 20:
+        more = f"and {errors - 20} more"
+        assert (len(problem.errors), problem.errors[-1].message) == (21, more)
+        assert problem.detail.endswith(more)
 
 
 async def test_a_body_in_chunks_is_counted_too(api: httpx.AsyncClient) -> None:
@@ -407,6 +431,15 @@ async def test_a_completed_run_cannot_be_cancelled(
     run_id = (await created(api))["run_id"]
     await append(log, run_id, ev.RunCompleted(0, "x"))
     assert (await api.post(f"/runs/{run_id}/cancel")).status_code == 409
+
+
+async def test_a_version_of_weights_has_one_address(api: httpx.AsyncClient) -> None:
+    run_id = (await created(api))["run_id"]
+    assert (await api.get(f"/runs/{run_id}/weights/0")).json()["version"] == 0
+    for version in ("00", "01", "+0", "-0", "0" * 30_000):
+        answer = await api.get(f"/runs/{run_id}/weights/{version}")
+        assert (answer.status_code, answer.json()["title"]) == (404, "No such version")
+        assert len(answer.content) < 5000
 
 
 async def test_what_is_unknown_is_not_found(api: httpx.AsyncClient) -> None:

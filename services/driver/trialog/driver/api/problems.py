@@ -20,6 +20,11 @@ from trialog.spine.log import EventTooLargeError
 
 MEDIA_TYPE = "application/problem+json"
 _RETRY_AFTER_S = 1
+# An answer is bounded whatever the request was.
+_MOST_ERRORS = 20
+_FIELD_LENGTH = 200
+_MESSAGE_LENGTH = 500
+_DETAIL_LENGTH = 2000
 
 
 class ProblemError(Exception):
@@ -42,14 +47,14 @@ class ProblemError(Exception):
             "type": f"urn:trialog:problem:{kind}",
             "title": title,
             "status": status,
-            "detail": detail,
+            "detail": _cut(detail, _DETAIL_LENGTH),
         }
         if errors:
             self.body["errors"] = [{"field": f, "message": m} for f, m in errors]
 
     def response(self, path: str) -> Response:
         """Return the answer; ``path`` is that of the request."""
-        content = msgspec.json.encode(self.body | {"instance": path})
+        content = msgspec.json.encode(self.body | {"instance": _cut(path, _MESSAGE_LENGTH)})
         return Response(content, self.status, self.headers, media_type=MEDIA_TYPE)
 
 
@@ -59,9 +64,20 @@ def not_found(kind: str, detail: str) -> ProblemError:
 
 
 def invalid(errors: Sequence[tuple[str, str]], title: str = "Invalid request") -> ProblemError:
-    """422: fields whose values cannot be meant."""
-    detail = "; ".join(f"{field}: {message}" if field else message for field, message in errors)
-    return ProblemError(422, "invalid", title, detail[:2000], errors=errors)
+    """422: fields whose values cannot be meant. The first of them are named, the rest counted."""
+    named = [
+        (_cut(field, _FIELD_LENGTH), _cut(message, _MESSAGE_LENGTH))
+        for field, message in errors[:_MOST_ERRORS]
+    ]
+    detail = "; ".join(f"{field}: {message}" if field else message for field, message in named)
+    if more := len(errors) - len(named):
+        named.append(("", f"and {more} more"))
+        detail = f"{_cut(detail, _DETAIL_LENGTH - _FIELD_LENGTH)}; and {more} more"
+    return ProblemError(422, "invalid", title, detail, errors=named)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 def broken_json(detail: str) -> ProblemError:
