@@ -112,19 +112,20 @@ def print_table(
     *,
     whole: Collection[str] = (),
     optional: Sequence[str] = (),
+    empty: str = "none",
     to: Console | None = None,
 ) -> None:
     """Write rows as a table; a column whose name ends in ``>`` is set to the right.
 
     Columns named in ``whole`` are neither cut nor wrapped: ids, to be copied. Those in
     ``optional`` are left out on a terminal that is too narrow, the first named first. What is
-    piped keeps every column, and each row on one line. No rows are written as ``none``.
+    piped keeps every column, and each row on one line. Without rows, ``empty`` is written.
     """
     from rich.measure import Measurement
 
     given = [[cell(value) for value in row] for row in rows]
     if not given:
-        print("none")
+        print(empty)
         return
     to = to or console()
     left_out: list[str] = []

@@ -57,9 +57,10 @@ def test_lines_of_events_have_short_digests_and_json_whole_ones(served: Served, 
     assert DIGEST in trialog("events", RUN, "-o", "json")
 
 
-def test_no_trials_are_none(served: Served, trialog):
+def test_no_trials_and_no_steps_are_none(served: Served, trialog):
     served.driver.add_run()
     assert trialog("trials", RUN) == "none\n"
+    assert row(trialog("show", RUN), "steps") == ["steps", "none"]
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,7 @@ def _print_run(run: Run) -> None:
             )
             for step in run["steps"]
         ),
+        empty="steps    none",
     )
     _print_counts(run["counts"])
     cost = run["cost"]
