@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Mapping
 from functools import lru_cache
@@ -19,7 +20,7 @@ from trialog.proto.runspec import RunSpec
 from trialog.sandbox import record
 from trialog.sandbox.agents import noop, policy
 from trialog.sandbox.errors import AgentError, SandboxError, WorldError
-from trialog.sandbox.provider import SandboxProvider, SandboxSpec
+from trialog.sandbox.provider import Sandbox, SandboxProvider, SandboxSpec
 from trialog.sandbox.snapshot import Snapshot
 from trialog.sandbox.verifiers import reference as verifier
 from trialog.sandbox.worlds import reference as worlds
@@ -30,7 +31,24 @@ _SETUP_S = 60.0
 FORK_SECONDS = Histogram(
     "trialog_sandbox_fork_seconds",
     "Fork of a world, mounts, namespaces and the first command.",
-    buckets=(0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 5),
+    buckets=(
+        0.005,
+        0.01,
+        0.015,
+        0.02,
+        0.025,
+        0.03,
+        0.035,
+        0.04,
+        0.045,
+        0.05,
+        0.06,
+        0.08,
+        0.1,
+        0.2,
+        1,
+        5,
+    ),
 )
 _VERIFIER = "reference"
 
@@ -41,6 +59,8 @@ class Handlers:
     def __init__(self, providers: Mapping[str, SandboxProvider], blobs: BlobStore) -> None:
         self._providers = providers
         self._blobs = blobs
+        # Forks are work for the processor: more at once than it has cores slow one another down.
+        self._turns = asyncio.Semaphore(max(1, (os.cpu_count() or 2) // 2))
 
     async def on_world_requested(self, held: Held) -> None:
         """Build a world from its recipe and keep its content under its digest."""
@@ -97,11 +117,8 @@ class Handlers:
             await provider.prepare(fact.world_digest, content)
         # The fence makes the name new for each claim: a late life of an old one is not met.
         name = f"{held.run.run_id}.{fact.trial_id}.{held.fence}"
-        sandbox = await provider.create(name, SandboxSpec(fact.world_digest))
+        sandbox = await self._fork(provider, name, fact.world_digest)
         try:
-            # One command of no effect: a sandbox that cannot run any is found out here.
-            await sandbox.exec("first", ["true"], timeout_s=_SETUP_S)
-            FORK_SECONDS.observe(time.perf_counter() - sandbox.begun_at)
             if held.run.spec.agent == "noop":
                 return noop.trajectory(fact.trial_id), await sandbox.snapshot()
             trial = await self._policy_trial(held, fact, limit_s)
@@ -109,6 +126,18 @@ class Handlers:
             return trajectory.to_json(), snapshot
         finally:
             await sandbox.destroy()
+
+    async def _fork(self, provider: SandboxProvider, name: str, world_digest: str) -> Sandbox:
+        """Return a new sandbox that has run a command: one that cannot is found out here."""
+        async with self._turns:
+            sandbox = await provider.create(name, SandboxSpec(world_digest))
+            try:
+                await sandbox.exec("first", ["true"], timeout_s=_SETUP_S)
+            except BaseException:  # also on cancellation nothing may stay behind
+                await sandbox.destroy()
+                raise
+            FORK_SECONDS.observe(time.perf_counter() - sandbox.begun_at)
+            return sandbox
 
     async def _policy_trial(
         self, held: Held, fact: ev.TrialRequested, limit_s: float
