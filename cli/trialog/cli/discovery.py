@@ -86,9 +86,10 @@ def start_of(pid: int) -> str:
     except OSError:
         if Path("/proc/self/stat").exists():
             return ""
-    # macOS
-    ps = ["ps", "-o", "lstart=", "-p", str(pid)]
-    return subprocess.run(ps, capture_output=True, text=True, check=False).stdout.strip()
+    # macOS; language and time zone fixed, since another terminal may have others.
+    ps = ["/bin/ps", "-o", "lstart=", "-p", str(pid)]
+    fixed = {"LC_ALL": "C", "TZ": "UTC"}
+    return subprocess.run(ps, capture_output=True, text=True, check=False, env=fixed).stdout.strip()
 
 
 def _written_at(path: Path) -> float:
