@@ -168,12 +168,15 @@ class Supervised:
         """Wait until the probe succeeds.
 
         Raises ProcessNotReady, with the end of the log, when that takes longer than `timeout_s`
-        or when the process died five times in a row while starting.
+        or when the process died five times meanwhile. Earlier deaths do not count: a process that
+        was killed again and again, each time once it was ready, starts well.
         """
         deadline = time.monotonic() + timeout_s
+        before = len(self.exits)
         while (pid := self.pid) is None or not await self.spec.probe(pid):
-            if self._backoff.failures >= _FAILED_STARTS:
-                raise ProcessNotReady(self._describe(f"died {self._backoff.failures} times"))
+            deaths = len(self.exits) - before
+            if deaths >= _FAILED_STARTS:
+                raise ProcessNotReady(self._describe(f"died {deaths} times"))
             if time.monotonic() > deadline:
                 raise ProcessNotReady(self._describe(f"is not ready after {timeout_s:.0f} s"))
             if self._keeper is None or self._keeper.done():
