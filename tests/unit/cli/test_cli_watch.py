@@ -64,7 +64,12 @@ def test_lines_are_one_a_second_and_one_for_each_turn_of_the_run(
 
 
 def test_a_table_of_large_counts_fits_80_columns():
-    counts = {"requested": 20_000, "recorded": 19_999, "judged": 19_998, "judge_calls": 20_001}
+    counts: dict[str, Any] = {
+        "requested": 20_000,
+        "recorded": 19_999,
+        "judged": 19_998,
+        "judge_calls": 20_001,
+    }
     step = StepProgress(999, **counts, skipped=7, cancelled=8, retries=9, lost=6)
     step.mean_reward, step.mean_turns = 2.345, 3.25
     text = drawn(RunProgress("r-abcdefghijklmnop", steps={999: step}), width=80)
@@ -86,7 +91,8 @@ def test_lost_and_cancelled_trials_are_told_apart_and_only_when_there_are_some()
 def test_lines_have_no_long_digests(capsys: pytest.CaptureFixture[str]):
     first = make_event(1, "RunRequested", spec={}, root="r-x", initial_weights="ab" * 32)
     last = make_event(2, "RunCompleted", weights_version=1, weights_digest="ab" * 32)
-    follow(iter([first, last]), LineView())
+    both: list[Any] = [first, last]
+    follow(both, LineView())
     said = capsys.readouterr().err.splitlines()
     assert said[0].split() == ["0.0", "s", "RunRequested"]
     assert said[1].endswith("weights_digest=abababababab")
