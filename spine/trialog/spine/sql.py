@@ -6,8 +6,10 @@ not use it (trialog.spine.database).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from weakref import WeakKeyDictionary
 
 import asyncpg
 from sqlalchemy import exc
@@ -22,23 +24,29 @@ def async_url(url: str) -> str:
     return make_url(url).set(drivername="postgresql+asyncpg").render_as_string(hide_password=False)
 
 
-def engine_for(url: str, *, pool_size: int = 5) -> AsyncEngine:
+# Turns at an engine's connections. Nobody waits within SQLAlchemy's pool: a waiter that is
+# cancelled there as its turn comes loses the connection for good (wait_for of Python 3.11).
+_turns: WeakKeyDictionary[AsyncEngine, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+def engine_for(url: str, *, pool_size: int = 10) -> AsyncEngine:
     """Return a pooled engine whose statements are each their own transaction.
 
     The connection used last is used next: its prepared statements are warm. Connections are not
     pinged when taken, which costs three round trips a statement; one that turns out to be broken
     takes the idle others with it (driver_connection).
     """
-    return create_async_engine(
+    engine = create_async_engine(
         async_url(url),
         pool_size=pool_size,
-        max_overflow=5,
-        pool_timeout=30,
+        max_overflow=0,
         pool_use_lifo=True,
         pool_reset_on_return=None,
         isolation_level="AUTOCOMMIT",
         connect_args={"server_settings": SESSION},
     )
+    _turns[engine] = asyncio.Semaphore(pool_size)
+    return engine
 
 
 @asynccontextmanager
@@ -49,7 +57,7 @@ async def driver_connection(engine: AsyncEngine) -> AsyncGenerator[asyncpg.Conne
     likely the server's end. Raises database.DOWN.
     """
     try:
-        async with engine.connect() as pooled:
+        async with _turns[engine], engine.connect() as pooled:
             raw = await pooled.get_raw_connection()
             connection = raw.driver_connection
             assert connection is not None

@@ -123,7 +123,8 @@ async def test_health_metrics_and_the_chain(
         ready[0] = True
         assert (await api.client.get("/readyz")).json() == {"status": "ready"}
         assert (await api.client.get("/livez")).json() == {"status": "ok"}
-        await api.client.post("/runs", json={})
+        for _ in range(2):
+            await api.client.post("/runs", json={})
         metrics = await api.client.get("/metrics")
         assert metrics.headers["content-type"].startswith("text/plain")
         assert "trialog_log_batches_total" in metrics.text
@@ -187,6 +188,11 @@ async def test_the_description_is_complete(log: PostgresLog, blobs: PostgresBlob
             assert response["description"], name
             if status >= "400":
                 assert set(response["content"]) == {"application/problem+json"}, name
+        answered = operation["responses"].get("200", operation["responses"].get("201", {}))
+        schema = answered.get("content", {}).get("application/json", {}).get("schema", {})
+        if "$ref" in schema:
+            shape = described["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+            assert shape["examples"], name
     for reference in _references(described):
         assert reference.removeprefix("#/components/schemas/") in schema_names
     body = operations["POST /runs"]["requestBody"]["content"]["application/json"]

@@ -18,6 +18,7 @@ from trialog.driver.api import (
     weights,
 )
 from trialog.driver.api.dependencies import ApiDependencies
+from trialog.driver.api.examples import EXAMPLES
 from trialog.driver.api.following import Following
 from trialog.driver.api.problems import add_handlers
 from trialog.driver.api.reader import Reader
@@ -79,6 +80,8 @@ def _described(app: FastAPI, with_key: bool) -> dict[str, Any]:
             described = model.model_json_schema(ref_template=_REF)
             components["schemas"] |= described.pop("$defs", {})
             components["schemas"][model.__name__] = described
+        for model, example in EXAMPLES.items():
+            components["schemas"][model.__name__]["examples"] = [example]
         _drop_unused(schema)
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         schema["security"] = [{"key": []}] if with_key else [{}, {"key": []}]
