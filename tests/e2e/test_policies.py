@@ -68,6 +68,25 @@ def test_a_hung_trial_is_killed_counted_and_retried(cluster: Cluster) -> None:
     assert_model(run, reference.Settings(n_steps=1, n_samples=1))
 
 
+def test_time_in_the_queue_does_not_count(cluster: Cluster) -> None:
+    cluster.scale("sandbox", 2)
+    # Twice as many as there are slots: the second half begins when the first has ended.
+    slow = {f"s0-p{p}-n0": 2.0 for p in range(16)}
+    run = cluster.run(
+        **QUICK,
+        n_steps=1,
+        prompts_per_step=16,
+        n_samples=1,
+        faults={"straggler": slow},
+        timeouts={"trial_s": 3.8},
+    )
+    assert run.wait()["state"] == "completed"
+    assert run.events("TrialAttemptFailed") == []
+    asked = {event["data"]["trial_id"]: at(event) for event in run.events("TrialRequested")}
+    waits = [at(e) - asked[e["data"]["trial_id"]] for e in run.events("TrajectoryRecorded")]
+    assert max(waits) > 3.8, "some waited longer in all than a try may take"
+
+
 def test_a_straggler_holds_up_nothing_but_itself(cluster: Cluster) -> None:
     run = cluster.run(**QUICK, n_steps=1, faults={"straggler": {FIRST: 3.0}})
     assert run.wait()["state"] == "completed"
