@@ -293,3 +293,11 @@ def test_the_standby_has_half_the_time():
     facts = took(1.5)(make_facts())
     assert crash.recovery(facts).ok
     assert not crash.recovery(replace(facts, standby=True)).ok
+
+
+def test_a_standby_has_no_replay_to_time() -> None:
+    told = [row.claim for row in check(make_facts(standby=True))]
+    cold = [row.claim for row in check(make_facts())]
+    assert len(cold) == len(told) + 1
+    assert [claim for claim in cold if claim.startswith("Replay")]
+    assert not [claim for claim in told if claim.startswith("Replay")]
