@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import httpx
 from trialog.driver.api import ApiDependencies, create_app, run_api
 from trialog.driver.projector import Projector
+from trialog.proto import events as ev
 from trialog.spine.blobs import PostgresBlobs
 from trialog.spine.bus import Bus
+from trialog.spine.log import Append, new_event
 from trialog.spine.postgres import queries
 from trialog.spine.postgres.log import PostgresLog
 from trialog.spine.runs import Runs
@@ -69,3 +72,20 @@ async def project_all(log: PostgresLog) -> None:
     projector = Projector(log, 0)
     while events := await log.read(0, await projector.cursor(), 1000):
         await projector.apply(events, fence)
+
+
+def key() -> dict[str, str]:
+    """Return a header with a key that nobody has used."""
+    return {"Idempotency-Key": os.urandom(8).hex()}
+
+
+async def created(api: httpx.AsyncClient, **settings: Any) -> Any:
+    """Ask for a run and return it."""
+    answer = await api.post("/runs", json=settings)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+async def append(log: PostgresLog, run_id: str, *facts: ev.Fact) -> None:
+    """Put facts of a run on the log."""
+    (await log.commit(Append([new_event(run_id, fact) for fact in facts]))).check()

@@ -2,41 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
 import pytest
-from support.api import serve_api
 from trialog.driver.api import schemas
-from trialog.proto import events as ev
-from trialog.spine.blobs import PostgresBlobs
-from trialog.spine.bus import Bus
-from trialog.spine.log import Append, new_event
 from trialog.spine.postgres.log import PostgresLog
-
-
-@pytest.fixture
-async def api(
-    log: PostgresLog, blobs: PostgresBlobs, bus: Bus
-) -> AsyncGenerator[httpx.AsyncClient]:
-    async with serve_api(log, blobs, bus) as served:
-        yield served.client
-
-
-def key() -> dict[str, str]:
-    return {"Idempotency-Key": os.urandom(8).hex()}
-
-
-async def created(api: httpx.AsyncClient, **settings: Any) -> Any:
-    answer = await api.post("/runs", json=settings)
-    assert answer.status_code == 201, answer.text
-    return answer.json()
-
-
-async def append(log: PostgresLog, run_id: str, *facts: ev.Fact) -> None:
-    (await log.commit(Append([new_event(run_id, fact) for fact in facts]))).check()
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
 import pytest
 from support import facts as f
-from support.api import own, project_all, serve_api
+from support.api import append, created, key, own, project_all
 from trialog.driver.api import reader, schemas
 from trialog.driver.api.routing import cursor_of
 from trialog.proto import events as ev
@@ -19,32 +18,8 @@ from trialog.proto.ids import run_id_from
 from trialog.proto.policy import initial_weights
 from trialog.proto.runspec import RunSpec
 from trialog.spine.blobs import PostgresBlobs
-from trialog.spine.bus import Bus
-from trialog.spine.log import Append, new_event
 from trialog.spine.postgres import queries
 from trialog.spine.postgres.log import PostgresLog
-
-
-@pytest.fixture
-async def api(
-    log: PostgresLog, blobs: PostgresBlobs, bus: Bus
-) -> AsyncGenerator[httpx.AsyncClient]:
-    async with serve_api(log, blobs, bus) as served:
-        yield served.client
-
-
-def key() -> dict[str, str]:
-    return {"Idempotency-Key": os.urandom(8).hex()}
-
-
-async def created(api: httpx.AsyncClient, **settings: Any) -> Any:
-    answer = await api.post("/runs", json=settings)
-    assert answer.status_code == 201, answer.text
-    return answer.json()
-
-
-async def append(log: PostgresLog, run_id: str, *facts: ev.Fact) -> None:
-    (await log.commit(Append([new_event(run_id, fact) for fact in facts]))).check()
 
 
 async def test_a_run_is_recorded_and_its_weights_stand_before_it(

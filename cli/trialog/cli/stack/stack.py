@@ -79,7 +79,7 @@ class Stack:
         """Start the stack; what was started is stopped again when a part of it fails."""
         try:
             await self._start()
-        except BaseException:
+        except BaseException:  # an interrupt too: what runs already must end
             await self._stop()
             raise
         return self

@@ -87,7 +87,7 @@ class Projector:
             await self._load(facts)
             changed = self._fold(facts)
             kept = await self._write(events[-1].position, fence, changed)
-        except BaseException:
+        except BaseException:  # a cancellation too: what is in memory may be ahead of the tables
             self._forget()
             raise
         if not kept:

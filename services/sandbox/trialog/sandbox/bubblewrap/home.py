@@ -176,7 +176,7 @@ def _lock(path: Path, *, create: bool) -> tuple[int, int]:
         except BlockingIOError:
             os.close(lock)
             raise SandboxBusyError(f"another worker owns sandbox {path.name}") from None
-        except BaseException:
+        except BaseException:  # the descriptor must not leak, whatever it was
             os.close(lock)
             raise
     except BaseException:  # the descriptor must not leak, whatever it was
