@@ -49,7 +49,9 @@ def batch_of(step: int, n_trials: int) -> list[BatchItem]:
 def order_of(step: int, prior: bytes, batch: list[BatchItem]) -> StepOrder:
     """Return the order of a step, keyed as the driver does."""
     prior_digest, judgments = bytes_digest(prior), [item.digest for item in batch]
-    key = step_key(step=step, prior_digest=prior_digest, judgments=judgments, learner=LEARNER)
+    key = step_key(
+        code="", step=step, prior_digest=prior_digest, judgments=judgments, learner=LEARNER
+    )
     return StepOrder(step, key, prior_digest, LEARNER, tuple(batch))
 
 

@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 from support import golden
+from support.asking import questions
 from support.judge_servers import http, scripted
 from trialog.judge.clients import HttpJudgeClient, JudgeClient
 from trialog.judge.errors import JudgeRefusedError, JudgeTimeoutError, JudgeUnavailableError
 from trialog.judge.memory import MemoryJudgeClient
 from trialog.judge.replies import Prices
-from trialog.judge.scoring import Evidence, holistic_request
+from trialog.judge.scoring import Evidence
 from trialog.judge.standin.reference import InvalidRequestError, reference_reply
 from trialog.proto.rubric import BUILT_IN
 
 PRICES = Prices(prompt_usd_per_mtok=2.0, completion_usd_per_mtok=10.0)
 REWARD = golden.rewards("clean")[1]
-REQUEST = holistic_request(
+REQUEST = questions(
     BUILT_IN["v1"],
     Evidence(
         trial_id=REWARD["trial_id"],
@@ -28,7 +29,7 @@ REQUEST = holistic_request(
         found_doc=REWARD["found_doc"],
         n_turns=REWARD["n_turns"],
     ),
-)
+)[0].request
 Make = Callable[
     [Callable[[dict[str, Any]], bytes]], contextlib.AbstractAsyncContextManager[JudgeClient]
 ]

@@ -13,10 +13,12 @@ from trialog.proto.canonical import digest
 
 JSON = st.dictionaries(st.text(max_size=4), st.integers(-5, 5) | st.text(max_size=4), max_size=3)
 WORD = st.text(max_size=6)
+CODE = st.dictionaries(WORD, WORD, max_size=3)
 SEED = st.none() | st.integers(-(2**53), 2**53)
 INPUTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "world_key": {"world_id": WORD, "seed": SEED},
     "generate_key": {
+        "code": WORD,
         "agent": JSON,
         "world_digest": WORD,
         "weights_digest": WORD,
@@ -25,10 +27,18 @@ INPUTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "limits": JSON,
         "fault_rates": JSON,
     },
-    "verify_key": {"trajectory_digest": WORD, "verifier": WORD},
-    "call_key": {"model": JSON, "request": JSON},
-    "judge_key": {"verification": WORD, "rubric_digest": WORD, "calls": st.lists(WORD)},
+    "verify_key": {"code": WORD, "trajectory_digest": WORD, "verifier": WORD},
+    "call_key": {"model": JSON, "request": JSON, "trajectory_digest": WORD},
+    "judge_key": {
+        "code": CODE,
+        "trial_id": WORD,
+        "verification": JSON,
+        "rubric_digest": WORD,
+        "model": JSON,
+        "seed": SEED,
+    },
     "step_key": {
+        "code": WORD,
         "step": st.integers(0, 10**6),
         "prior_digest": WORD,
         "judgments": st.lists(WORD),
@@ -59,26 +69,30 @@ def test_a_key_has_no_other_inputs(name: str) -> None:
 @given(st.data())
 def test_inputs_do_not_trade_places(data: st.DataObject) -> None:
     one, other = data.draw(WORD), data.draw(WORD)
-    swapped = identity.verify_key(trajectory_digest=other, verifier=one)
-    assert (identity.verify_key(trajectory_digest=one, verifier=other) == swapped) == (one == other)
+
+    def key(trajectory: str, verifier: str) -> str:
+        return identity.verify_key(code="", trajectory_digest=trajectory, verifier=verifier)
+
+    assert (key(one, other) == key(other, one)) == (one == other)
 
 
 @given(st.lists(WORD, min_size=2), st.data())
 def test_the_order_of_judgments_is_an_input(judgments: list[str], data: st.DataObject) -> None:
     shuffled = data.draw(st.permutations(judgments))
     keys = [
-        identity.step_key(step=0, prior_digest="p", judgments=order, learner={})
+        identity.step_key(code="", step=0, prior_digest="p", judgments=order, learner={})
         for order in (judgments, shuffled)
     ]
     assert (keys[0] == keys[1]) == (judgments == shuffled)
 
 
-def test_kinds_and_code_versions_are_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {kind: identity.action_key(kind, same="inputs") for kind in identity.CODE_VERSIONS}
-    assert len(set(keys.values())) == len(keys)
-    for kind, key in keys.items():
-        monkeypatch.setitem(identity.CODE_VERSIONS, kind, "next")
-        assert identity.action_key(kind, same="inputs") != key
+def test_kinds_and_code_versions_are_inputs() -> None:
+    keys = {
+        identity.action_key(kind, code, same="inputs")
+        for kind in ("generate", "verify", "judge")
+        for code in ("", "1", "2")
+    }
+    assert len(keys) == 9
 
 
 def test_a_key_is_the_digest_that_its_definition_says() -> None:
@@ -90,8 +104,3 @@ def test_a_key_is_the_digest_that_its_definition_says() -> None:
         }
     )
     assert identity.world_key(world_id="w0", seed=1) == expected
-
-
-def test_a_kind_without_a_code_version_has_no_key() -> None:
-    with pytest.raises(KeyError):
-        identity.action_key("dance")

@@ -34,6 +34,7 @@ def order_of(
     """Return the order of a step over a prior's bytes, its key as the driver makes it."""
     prior_digest = bytes_digest(prior)
     key = step_key(
+        code="",
         step=step,
         prior_digest=prior_digest,
         judgments=[item.digest for item in batch],

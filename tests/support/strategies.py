@@ -44,6 +44,9 @@ def _of(annotation: Any, text: st.SearchStrategy[str]) -> st.SearchStrategy[Any]
         str | None: st.none() | text,
         ev.Provenance | None: st.none() | provenance,
         list[ev.Provenance]: st.lists(provenance, max_size=3),
+        ev.Bill: st.builds(ev.Bill, integers, integers, integers, integers),
+        dict[str, str]: st.dictionaries(text, text, max_size=3),
+        dict[str, Any] | None: st.none() | st.dictionaries(text, json, max_size=3),
         dict[str, float]: st.dictionaries(text, floats, max_size=3),
         dict[str, Any]: st.dictionaries(text, json, max_size=3),
     }

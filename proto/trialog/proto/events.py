@@ -19,18 +19,40 @@ class Provenance(msgspec.Struct, frozen=True):
     position: int
 
 
+class Bill(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What judge calls cost, to the millionth of a dollar."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_microusd: int = 0
+
+
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Base of every event's data."""
+    """Base of every event's data.
+
+    A request or a stage that is ``settled`` offers no work: the fact that answers it is recovered
+    from another run and recorded in the same breath.
+    """
 
 
 class RunRequested(Fact, frozen=True):
-    """A run was asked for. ``spec`` is the whole validated RunSpec, defaults included."""
+    """A run was asked for. ``spec`` is the whole validated RunSpec, defaults included.
+
+    ``code`` pins the version of each piece of code that the run's keys expect, by name
+    (``agent:policy``). Of a fork, ``lineage`` names its ancestors, the parent first, each with the
+    position up to which it is seen; ``mode`` is recompute or rescore; steps below ``from_step``
+    stand as the parent has them.
+    """
 
     spec: dict[str, Any]
     root: str
     initial_weights: str
     parent: str | None = None
     lineage: list[Provenance] = []
+    code: dict[str, str] = {}
+    mode: str = "recompute"
+    from_step: int = 0
 
 
 class WorldRequested(Fact, frozen=True):
@@ -40,6 +62,7 @@ class WorldRequested(Fact, frozen=True):
     action_key: str
     provider: str = "bubblewrap"
     seed: int | None = None
+    settled: bool = False
 
 
 class WorldBuilt(Fact, frozen=True):
@@ -61,6 +84,7 @@ class TrialRequested(Fact, frozen=True):
     weights_version: int
     weights_digest: str
     action_key: str
+    settled: bool = False
 
 
 class TrialAttemptFailed(Fact, frozen=True):
@@ -101,6 +125,7 @@ class TrajectoryRecorded(Fact, frozen=True):
     attempt: int
     worker: str = ""
     provenance: Provenance | None = None
+    settled: bool = False
 
 
 class TrialVerified(Fact, frozen=True):
@@ -115,6 +140,7 @@ class TrialVerified(Fact, frozen=True):
     blob: str
     n_turns: int
     provenance: Provenance | None = None
+    settled: bool = False
 
 
 class JudgeCallStarted(Fact, frozen=True):
@@ -147,7 +173,11 @@ class JudgeCallRecorded(Fact, frozen=True):
 
 
 class Judged(Fact, frozen=True):
-    """A trial's end: its score by criterion and its reward."""
+    """A trial's end: its score by criterion and its reward.
+
+    ``bill`` is what the judge calls that it rests on cost, whoever paid; ``memo`` the part of it
+    that was not paid for this time, because the replies were on the log.
+    """
 
     trial_id: str
     step: int
@@ -160,6 +190,8 @@ class Judged(Fact, frozen=True):
     found_doc: int | None
     n_turns: int
     scores: dict[str, float] = {}
+    bill: Bill = Bill()
+    memo: Bill = Bill()
     provenance: Provenance | None = None
 
 
@@ -170,6 +202,7 @@ class TrialSkipped(Fact, frozen=True):
     step: int
     reason: str
     message: str = ""
+    provenance: Provenance | None = None
 
 
 class TrialCancelled(Fact, frozen=True):
@@ -188,6 +221,7 @@ class StepRequested(Fact, frozen=True):
     manifest: str
     n_scored: int
     n_skipped: int
+    settled: bool = False
 
 
 class StepApplied(Fact, frozen=True):
@@ -216,9 +250,10 @@ class RunPaused(Fact, frozen=True):
 
 
 class RunResumed(Fact, frozen=True):
-    """Unfinished work is offered again."""
+    """Unfinished work is offered again. ``budget``: the run's new one, when it was changed."""
 
     n: int
+    budget: dict[str, Any] | None = None
 
 
 class RunCancelled(Fact, frozen=True):

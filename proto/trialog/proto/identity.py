@@ -2,6 +2,7 @@
 
 ``action_key = sha256(canonical JSON of {kind, code_version, inputs})``. Inputs are what can change
 the outcome and nothing else: no host, attempt, timing or sandbox name (docs/invariants.md).
+proto/keys.py makes a run's keys from what the run was asked to do.
 """
 
 from __future__ import annotations
@@ -10,28 +11,24 @@ from typing import Any
 
 from trialog.proto.canonical import digest
 
-CODE_VERSIONS = {
-    "build_world": "reference-1",
-    "generate": "policy-1",
-    "verify": "reference-1",
-    "judge_call": "1",
-    "judge": "1",
-    "train_step": "bandit-1",
-}
+# Of what runs no named code of its own: the form of a world's recipe, of a judge's request.
+WORLD_FORM = "reference-1"
+CALL_FORM = "2"
 
 
-def action_key(kind: str, **inputs: Any) -> str:
+def action_key(kind: str, code: str, **inputs: Any) -> str:
     """Return the key of a piece of work: the hex digest of its kind, code version and inputs."""
-    return digest({"kind": kind, "code_version": CODE_VERSIONS[kind], "inputs": inputs})
+    return digest({"kind": kind, "code_version": code, "inputs": inputs})
 
 
 def world_key(*, world_id: str, seed: int | None) -> str:
     """Key of building a world from its recipe."""
-    return action_key("build_world", world_id=world_id, seed=seed)
+    return action_key("build_world", WORLD_FORM, world_id=world_id, seed=seed)
 
 
 def generate_key(
     *,
+    code: str,
     agent: dict[str, Any],
     world_digest: str,
     weights_digest: str,
@@ -43,6 +40,7 @@ def generate_key(
     """Key of an agent's try: holds the whole policy, not one world's part of it."""
     return action_key(
         "generate",
+        code,
         agent=agent,
         world=world_digest,
         weights=weights_digest,
@@ -53,23 +51,43 @@ def generate_key(
     )
 
 
-def verify_key(*, trajectory_digest: str, verifier: str) -> str:
+def verify_key(*, code: str, trajectory_digest: str, verifier: str) -> str:
     """Key of checking a trajectory and the final state in it."""
-    return action_key("verify", trajectory=trajectory_digest, verifier=verifier)
+    return action_key("verify", code, trajectory=trajectory_digest, verifier=verifier)
 
 
-def call_key(*, model: dict[str, Any], request: dict[str, Any]) -> str:
-    """Key of one judge call: everything that is sent to the model."""
-    return action_key("judge_call", model=model, request=request)
+def call_key(*, model: dict[str, Any], request: dict[str, Any], trajectory_digest: str) -> str:
+    """Key of one judge call: everything that is sent to the model, the trajectory by its digest."""
+    return action_key(
+        "judge_call", CALL_FORM, model=model, request=request, trajectory=trajectory_digest
+    )
 
 
-def judge_key(*, verification: str, rubric_digest: str, calls: list[str]) -> str:
-    """Key of turning call results into a reward."""
-    return action_key("judge", verification=verification, rubric=rubric_digest, calls=calls)
+def judge_key(
+    *,
+    code: dict[str, str],
+    trial_id: str,
+    verification: dict[str, Any],
+    rubric_digest: str,
+    model: dict[str, Any],
+    seed: int | None,
+) -> str:
+    """Key of a judgment. The calls follow from these inputs, so they are no part of it."""
+    return action_key(
+        "judge",
+        digest(code),
+        trial=trial_id,
+        verification=verification,
+        rubric=rubric_digest,
+        model=model,
+        seed=seed,
+    )
 
 
-def step_key(*, step: int, prior_digest: str, judgments: list[str], learner: dict[str, Any]) -> str:
+def step_key(
+    *, code: str, step: int, prior_digest: str, judgments: list[str], learner: dict[str, Any]
+) -> str:
     """Key of one optimizer step over ordered judgments."""
     return action_key(
-        "train_step", step=step, prior=prior_digest, judgments=judgments, learner=learner
+        "train_step", code, step=step, prior=prior_digest, judgments=judgments, learner=learner
     )

@@ -26,12 +26,16 @@ Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class Criterion(BaseModel, frozen=True, extra="forbid", strict=True):
-    """One thing that is scored: by a model's answer to a prompt, or by a deterministic check."""
+    """One thing that is scored: by a model's answer to a prompt, or by a deterministic check.
+
+    ``version`` declares the version of a check's code; without one it is its source's digest.
+    """
 
     name: Name
     weight: Weight = 1.0
     prompt: Prompt | None = None
     check: Literal["correct", "completed"] | None = None
+    version: Annotated[str, Field(pattern=r"^[\w.+-]{1,64}$")] | None = None
 
     @model_validator(mode="after")
     def _asked_or_checked(self) -> Criterion:
@@ -80,8 +84,10 @@ class Rubric(BaseModel, frozen=True, extra="forbid", strict=True):
 
 @lru_cache(maxsize=256)
 def _digest_of(rubric: Rubric) -> str:
-    """Digest of a rubric; every judgment asks for it."""
-    return digest(rubric.model_dump(mode="json"))
+    """Digest of a rubric; every judgment asks for it. A check's version is no part of it: it
+    enters keys as its code's version."""
+    content = rubric.model_dump(mode="json", exclude={"criteria": {"__all__": {"version"}}})
+    return digest(content)
 
 
 def _reference(name: str, correct: float, efficiency: float, tidiness: float) -> Rubric:

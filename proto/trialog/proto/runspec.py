@@ -89,6 +89,33 @@ class Faults(_Part):
     always_fail: list[TrialId] = Field(default=[], description="Trials that fail every attempt.")
 
 
+Version = Annotated[str, Field(pattern=r"^[\w.+-]{1,64}$")]
+
+
+class Judge(_Part):
+    """The model that scores, and how it is sampled: part of every judge call's identity."""
+
+    model: str = Field(default="reference-judge", pattern=r"^[\w.:/@+-]{1,100}$")
+    temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] = 0.0
+    max_tokens: int = Field(default=1024, ge=1, le=1_000_000, description="Of one reply.")
+
+
+class Budget(_Part):
+    """What a run may spend on judge calls of its own; reaching it pauses the run."""
+
+    judge_calls: int | None = Field(default=None, ge=0, le=2**53)
+    tokens: int | None = Field(default=None, ge=0, le=2**53, description="Prompt and completion.")
+    usd: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
+
+
+class Versions(_Part):
+    """Versions of code, declared; without one, the version is the digest of the code's source."""
+
+    agent: Version | None = None
+    verifier: Version | None = None
+    learner: Version | None = None
+
+
 def _kind(rubric: Any) -> str:
     """Which of the two a rubric is, so that a mistake in one is no mistake in the other."""
     return "whole" if isinstance(rubric, dict | Rubric) else "name"
@@ -108,6 +135,8 @@ class RunSpec(_Part):
     ] = Field(
         default="v1", description="A rubric's name (v1, v2-efficiency, instant) or a whole one."
     )
+    judge: Judge = Judge()
+    budget: Budget = Budget()
     seed: int | None = Field(default=None, ge=-(2**53), le=2**53)
     tool_latency_s: Delay = 0.2
     judge_latency_s: Delay = 0.5
@@ -117,6 +146,7 @@ class RunSpec(_Part):
     faults: Faults = Faults()
     agent: Literal["policy", "noop"] = "policy"
     learner: Literal["bandit"] = "bandit"
+    versions: Versions = Versions()
     provider: Literal["bubblewrap", "null"] = "bubblewrap"
     labels: dict[LabelKey, LabelValue] = Field(default={}, max_length=32)
 

@@ -74,7 +74,9 @@ def step_subject(step: int) -> str:
 
 
 def work_of(run_id: str, fact: ev.Fact) -> WorkName | None:
-    """Return the work that a fact offers, if any."""
+    """Return the work that a fact offers, if any: what is settled offers none."""
+    if getattr(fact, "settled", False):
+        return None
     match fact:
         case ev.WorldRequested(world_id=world):
             return WorkName(run_id, world, BUILD_WORLD)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trialog.proto import events as ev
 from trialog.proto import runspec
+from trialog.proto.keys import Keys
 from trialog.proto.runspec import RunSpec
 from trialog.spine.log import EventLog
 
@@ -19,13 +20,15 @@ class UnknownRunError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as workers see it. ``root`` is the run its tree began with."""
+    """A run as workers see it. ``root`` is the run its tree began with; ``keys`` are those of its
+    actions under this worker's code."""
 
     run_id: str
     partition: int
     root: str
     spec: RunSpec
     request: ev.RunRequested
+    keys: Keys
 
 
 class Runs:
@@ -44,7 +47,8 @@ class Runs:
             request = event.fact()
             assert isinstance(request, ev.RunRequested)
             spec = runspec.load(request.spec)
-            self._runs[run_id] = Run(run_id, event.partition, request.root, spec, request)
+            keys = Keys(spec, request.code)
+            self._runs[run_id] = Run(run_id, event.partition, request.root, spec, request, keys)
             if len(self._runs) > _KEPT:
                 self._runs.popitem(last=False)
         return self._runs[run_id]

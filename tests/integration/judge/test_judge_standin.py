@@ -10,10 +10,11 @@ from typing import Any
 import httpx
 import pytest
 from support import golden
+from support.asking import questions
 from support.judge_servers import http, scripted, standin
 from trialog.judge.clients import MAX_REPLY_BYTES, HttpJudgeClient
 from trialog.judge.errors import JudgeRefusedError, JudgeTimeoutError, JudgeUnavailableError
-from trialog.judge.scoring import Evidence, holistic_request
+from trialog.judge.scoring import Evidence
 from trialog.proto.rubric import BUILT_IN
 
 
@@ -25,7 +26,7 @@ def request_for(run: str, reward: dict[str, Any]) -> dict[str, Any]:
         found_doc=reward["found_doc"],
         n_turns=reward["n_turns"],
     )
-    return holistic_request(BUILT_IN[golden.RUBRICS[run]], evidence)
+    return questions(BUILT_IN[golden.RUBRICS[run]], evidence)[0].request
 
 
 CASES = [(run, reward) for run in golden.RUBRICS for reward in golden.rewards(run)]

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 from support import golden
+from support.asking import questions
 from trialog.judge.errors import MissingScoreError, NonFiniteScoreError
-from trialog.judge.scoring import HOLISTIC, Evidence, Verdict, calls, flakes, judgment
+from trialog.judge.scoring import Evidence, Verdict, flakes, judgment
 from trialog.judge.standin.reference import judge
+from trialog.proto.keys import HOLISTIC
 from trialog.proto.rubric import BUILT_IN, Criterion, Rubric
 
 
@@ -36,7 +38,7 @@ PER_CRITERION = Rubric(
 @pytest.mark.parametrize(("run", "reward"), CASES, ids=lambda x: x if isinstance(x, str) else None)
 def test_gives_the_golden_reward(run: str, reward: dict[str, Any]) -> None:
     rubric, evidence = BUILT_IN[golden.RUBRICS[run]], evidence_of(run, reward)
-    (call,) = calls(rubric, evidence)
+    (call,) = questions(rubric, evidence)
     assert call.criterion == HOLISTIC
     verdict = judge(call.request)
     made = judgment(rubric, evidence, {HOLISTIC: Verdict(verdict.score, verdict.scores)})
@@ -44,13 +46,13 @@ def test_gives_the_golden_reward(run: str, reward: dict[str, Any]) -> None:
 
 
 def test_a_check_needs_no_call() -> None:
-    assert calls(BUILT_IN["instant"], EVIDENCE) == []
+    assert questions(BUILT_IN["instant"], EVIDENCE) == []
     made = judgment(BUILT_IN["instant"], EVIDENCE)
     assert (made.scores, made.score, made.reward) == ({"completed": 1.0}, 1.0, 2.0)
 
 
 def test_per_criterion_asks_once_for_each_and_keeps_the_weights_to_itself() -> None:
-    made = calls(PER_CRITERION, EVIDENCE)
+    made = questions(PER_CRITERION, EVIDENCE)
     assert [call.criterion for call in made] == ["style", "efficiency"]
     heavier = PER_CRITERION.model_copy(
         update={
@@ -59,7 +61,7 @@ def test_per_criterion_asks_once_for_each_and_keeps_the_weights_to_itself() -> N
             )
         }
     )
-    assert calls(heavier, EVIDENCE) == made
+    assert questions(heavier, EVIDENCE) == made
 
 
 def test_per_criterion_score_is_the_weighted_sum() -> None:
@@ -78,7 +80,7 @@ def test_a_check_in_a_holistic_rubric_is_not_asked_for() -> None:
             Criterion(name="tidiness", weight=0.5, prompt="Tidy?"),
         ),
     )
-    (call,) = calls(rubric, EVIDENCE)
+    (call,) = questions(rubric, EVIDENCE)
     assert call.request["rubric"] == {
         "name": "v1",
         "weights": {"tidiness": 0.5},

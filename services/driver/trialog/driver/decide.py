@@ -6,15 +6,17 @@ a crash or by two at once, records it once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
+from trialog.driver.lineage import NOTHING, Lineage
 from trialog.driver.state import CRASH, RunState, Step, Trial, worlds_of
 from trialog.proto import events as ev
-from trialog.proto import identity
 from trialog.proto.canonical import bytes_digest, canonical
 from trialog.proto.policy import world_of
-from trialog.proto.work import keys_of_trial
+from trialog.proto.work import keys_of_trial, step_subject
 
 _FIRST_RETRY_MS = 100
 _LONGEST_RETRY_MS = 30_000
@@ -37,8 +39,12 @@ class Decision:
     wake_ms: float | None = None
 
 
-def decide(state: RunState, now_ms: float, jitter: Jitter) -> Decision:
-    """Return what follows from a state. ``jitter`` draws from [0, 1)."""
+def decide(state: RunState, now_ms: float, jitter: Jitter, lineage: Lineage = NOTHING) -> Decision:
+    """Return what follows from a state. ``jitter`` draws from [0, 1).
+
+    ``lineage`` is what the run's ancestors have of the step in progress: what is found there is
+    recovered, and only the rest is asked for.
+    """
     decision = Decision(closes=list(state.to_close))
     if state.end is not None:
         for trial in state.open_trials():
@@ -60,10 +66,15 @@ def decide(state: RunState, now_ms: float, jitter: Jitter) -> Decision:
         return decision
     if _gave_up(state, decision):
         return decision
-    _request_worlds(state, decision)
-    _request_trials(state, state.step, decision)
+    if state.request.lineage and lineage.step != state.step.number:
+        raise ValueError(f"{state.run_id} is at step {state.step.number}, not {lineage.step}")
+    _request_worlds(state, lineage, decision)
+    if state.step.taken:
+        _take_over(state, state.step, lineage, decision)
+    else:
+        _request_trials(state, state.step, lineage, decision)
     _watch_deadlines(state, state.step, decision, now_ms)
-    _close_step(state, state.step, decision)
+    _close_step(state, state.step, lineage, decision)
     return decision
 
 
@@ -74,43 +85,94 @@ def _has_failed(decision: Decision) -> bool:
 def _gave_up(state: RunState, decision: Decision) -> bool:
     """End the run when too many steps in a row had nothing to train on."""
     limit = state.spec.group_policy.max_untrained_steps
-    if state.untrained_in_a_row < limit:
+    if state.rescoring or state.untrained_in_a_row < limit:
         return False
     reason = f"no scored trial in {limit} step(s) in a row (group_policy.max_untrained_steps)"
     decision.facts.append(ev.RunFailed(reason, state.weights_version - 1))
     return True
 
 
-def _request_worlds(state: RunState, decision: Decision) -> None:
-    if state.worlds:
+def _request_worlds(state: RunState, lineage: Lineage, decision: Decision) -> None:
+    wanted = min(state.spec.n_worlds, state.spec.prompts_per_step)
+    if len(state.worlds) >= wanted or state.rescoring:
         return
     for world in worlds_of(state.spec):
-        key = identity.world_key(world_id=world, seed=state.spec.seed)
-        provider = state.spec.provider
-        decision.facts.append(ev.WorldRequested(world, key, provider, state.spec.seed))
+        if world in state.worlds:
+            continue
+        key = state.keys.world(world)
+        built = lineage.recover(ev.WorldBuilt, world, key)
+        settled = built is not None
+        request = ev.WorldRequested(world, key, state.spec.provider, state.spec.seed, settled)
+        decision.facts.append(request)
+        if built is not None:
+            decision.facts.append(built)
 
 
-def _request_trials(state: RunState, step: Step, decision: Decision) -> None:
+def _request_trials(state: RunState, step: Step, lineage: Lineage, decision: Decision) -> None:
     """Request every trial whose world stands; the others follow as their worlds get built."""
     spec = state.spec
-    for name in step.unrequested.values():
+    for trial_id, name in step.unrequested.items():
         world = world_of(name.prompt, spec.n_worlds)
         digest = state.worlds.get(world)
         if digest is None:
             continue
-        key = identity.generate_key(
-            agent={"name": spec.agent},
-            world_digest=digest,
-            weights_digest=state.weights_digest,
-            trial_id=str(name),
-            seed=spec.seed,
-            limits={"max_turns": spec.max_turns},
-            fault_rates={"flaky_trial_rate": spec.faults.flaky_trial_rate},
-        )
+        key = state.keys.generate(trial_id, digest, state.weights_digest)
+        tried = lineage.recover(ev.TrajectoryRecorded, trial_id, key)
         fact = ev.TrialRequested(
-            str(name), step.number, world, digest, state.weights_version, state.weights_digest, key
+            trial_id,
+            step.number,
+            world,
+            digest,
+            state.weights_version,
+            state.weights_digest,
+            key,
+            tried is not None,
         )
         decision.facts.append(fact)
+        if tried is not None:
+            decision.facts.extend(_recovered(state, lineage, tried))
+
+
+def _recovered(
+    state: RunState, lineage: Lineage, tried: ev.TrajectoryRecorded
+) -> Iterator[ev.Fact]:
+    """Yield a recovered trajectory and what follows from it as far as that was recorded too; the
+    last of them offers the work that is left."""
+    trial_id = tried.trial_id
+    key = state.keys.verify(tried.digest)
+    verified = lineage.recover(ev.TrialVerified, trial_id, key)
+    yield replace(tried, settled=verified is not None)
+    if verified is not None:
+        yield from _judged_before(state, lineage, verified)
+
+
+def _judged_before(
+    state: RunState, lineage: Lineage, verified: ev.TrialVerified
+) -> Iterator[ev.Fact]:
+    judged = lineage.recover(ev.Judged, verified.trial_id, state.keys.judge(verified))
+    yield replace(verified, settled=judged is not None)
+    if judged is not None:
+        yield judged
+
+
+def _take_over(state: RunState, step: Step, lineage: Lineage, decision: Decision) -> None:
+    """Record a step as the parent has it, or its trajectories for judging them anew. What a trial
+    has is recorded at once, so one that was requested is done with here."""
+    for fact in lineage.taken:
+        if getattr(fact, "trial_id", None) in step.trials:
+            continue
+        if state.rescoring and isinstance(fact, ev.TrialVerified):
+            decision.facts.extend(_judged_before(state, lineage, fact))
+        else:
+            decision.facts.append(fact)
+
+
+def _untaken(step: Step, lineage: Lineage) -> bool:
+    """Whether a trial that the lineage has is not on this run's log yet."""
+    return any(
+        isinstance(fact, ev.TrialRequested) and fact.trial_id not in step.trials
+        for fact in lineage.taken
+    )
 
 
 def _answer_failures(state: RunState, decision: Decision, now_ms: float, jitter: Jitter) -> None:
@@ -178,29 +240,19 @@ def _watch_deadlines(state: RunState, step: Step, decision: Decision, now_ms: fl
             _skip(state, trial, decision, reason, f"open when the {reason} passed")
 
 
-def _close_step(state: RunState, step: Step, decision: Decision) -> None:
+def _close_step(state: RunState, step: Step, lineage: Lineage, decision: Decision) -> None:
     """All trials ended: ask for the optimizer step, or say that there is nothing to train on."""
     if step.requested or step.n_open or step.unrequested:
         return
+    if step.taken and (not state.rescoring or _untaken(step, lineage)):
+        return
     scored = sorted(_scored(state, step), key=lambda judged: judged.trial_id)
     digests = [judged.digest for judged in scored]
-    learner = {"name": state.spec.learner, "lr": state.spec.lr}
-    key = identity.step_key(
-        step=step.number, prior_digest=state.weights_digest, judgments=digests, learner=learner
-    )
-    if not scored:
-        fact = ev.StepApplied(
-            step=step.number,
-            action_key=key,
-            trained=False,
-            prior_digest=state.weights_digest,
-            digest=state.weights_digest,
-            version=state.weights_version + 1,
-            n_trials=0,
-            n_skipped=step.n_skipped,
-        )
-        decision.facts.append(fact)
+    key = state.keys.step(step.number, state.weights_digest, digests)
+    if not scored or state.rescoring:
+        decision.facts.append(_untrained(state, step, key, scored))
         return
+    applied = lineage.recover(ev.StepApplied, step_subject(step.number), key)
     manifest = canonical([_manifest_row(judged) for judged in scored])
     decision.blobs.append(manifest)
     decision.facts.append(
@@ -211,7 +263,29 @@ def _close_step(state: RunState, step: Step, decision: Decision) -> None:
             bytes_digest(manifest),
             len(scored),
             step.n_skipped,
+            applied is not None,
         )
+    )
+    if applied is not None:
+        decision.facts.append(applied)
+
+
+def _untrained(
+    state: RunState, step: Step, key: str, scored: Sequence[ev.Judged]
+) -> ev.StepApplied:
+    """Return a step that leaves the weights as they are; means are over what was scored."""
+    n = len(scored)
+    return ev.StepApplied(
+        step=step.number,
+        action_key=key,
+        trained=False,
+        prior_digest=state.weights_digest,
+        digest=state.weights_digest,
+        version=state.weights_version + 1,
+        n_trials=n,
+        n_skipped=step.n_skipped,
+        mean_reward=sum(judged.reward for judged in scored) / n if n else None,
+        mean_turns=sum(judged.n_turns for judged in scored) / n if n else None,
     )
 
 

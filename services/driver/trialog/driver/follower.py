@@ -106,7 +106,7 @@ class Follower:
             return False
         fact = event.fact()
         match fact:
-            case ev.TrialRequested() | ev.TrialVerified():
+            case ev.TrialRequested() | ev.TrajectoryRecorded() | ev.TrialVerified():
                 return state.needs(fact.trial_id)
             case _:
                 return state.end is None

@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Iterable, Sequence
 
+from trialog.driver.ancestors import Ancestors
 from trialog.driver.decide import Decision, decide
 from trialog.driver.follower import Follower
 from trialog.driver.projector import Projector
@@ -25,7 +26,7 @@ from trialog.proto import events as ev
 from trialog.spine import bus as bus_module
 from trialog.spine import database, telemetry
 from trialog.spine.blobs import BlobsUnavailableError
-from trialog.spine.log import Append, FencedError, NewEvent, Recorded, new_event
+from trialog.spine.log import Append, FencedError, Recorded, new_event
 from trialog.spine.postgres import queries
 from trialog.spine.service import Context
 
@@ -52,6 +53,7 @@ class Owner:
         self._relay = Relay(
             context.log, context.bus, partition, context.settings.pool, self.follower.wants
         )
+        self._ancestors = Ancestors(context.log)
         self._projector = Projector(context.log, partition)
         self._sweeper = Sweeper(
             context.log, context.bus, self._relay, partition, context.settings.pool
@@ -196,7 +198,8 @@ class Owner:
         state = self.follower.states.get(run_id)
         if state is None:
             return
-        decision = decide(state, self.follower.now_ms(), self._random.random)
+        lineage = await self._ancestors.of(state)
+        decision = decide(state, self.follower.now_ms(), self._random.random, lineage)
         self._wakes_ms.pop(run_id, None)
         if decision.wake_ms is not None:
             self._wakes_ms[run_id] = decision.wake_ms
@@ -204,6 +207,7 @@ class Owner:
             await self._record(state, decision, fence)
         elif state.finished:
             self.follower.states.pop(run_id, None)
+            self._ancestors.forget(run_id)
 
     async def _record(self, state: RunState, decision: Decision, fence: int) -> None:
         """Append a decision. What another fact overtook is decided anew once it is folded."""
@@ -214,12 +218,10 @@ class Owner:
             telemetry.logger().warning("a decision waits for the blob store", error=str(error))
             self._wakes_ms[state.run_id] = self.follower.now_ms() + _BLOBS_MS
             return
-        events = [
-            new_event(state.run_id, fact, partition=self.partition) for fact in decision.facts
-        ]
         closes = decision.closes
-        for chunk in _chunks(events):
-            member = Append(chunk, fence, closes, self.partition)
+        for chunk in _chunks(decision.facts):
+            events = [new_event(state.run_id, fact, partition=self.partition) for fact in chunk]
+            member = Append(events, fence, closes, self.partition)
             verdict = await self._log.commit(member)
             closes = ()
             if verdict.answer == "different":
@@ -314,7 +316,14 @@ class Owner:
         telemetry.logger().info("stream adopted", created=stream.created, offered=offered)
 
 
-def _chunks(events: Sequence[NewEvent]) -> Iterable[Sequence[NewEvent]]:
-    if not events:
-        return [[]]
-    return (events[start : start + _CHUNK] for start in range(0, len(events), _CHUNK))
+def _chunks(facts: Sequence[ev.Fact]) -> Iterable[Sequence[ev.Fact]]:
+    """Cut a decision into members. What is about one world, trial or step stays together: a settled
+    request without the fact that answers it would be nobody's work."""
+    start, last = 0, None
+    for index, fact in enumerate(facts):
+        subject = getattr(fact, "trial_id", None) or getattr(fact, "world_id", None)
+        if index - start >= _CHUNK and subject != last:
+            yield facts[start:index]
+            start = index
+        last = subject
+    yield facts[start:]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from trialog.proto import events as ev
 from trialog.proto.work import WorkMessage, work_of
 from trialog.spine.bus import Bus, StreamState, subject_of
 from trialog.spine.log import FencedError, Recorded
@@ -22,6 +23,7 @@ _OFFERS = frozenset(
     {
         "WorldRequested",
         "TrialRequested",
+        "TrajectoryRecorded",
         "TrialVerified",
         "StepRequested",
         "TrialRetryScheduled",
@@ -32,8 +34,9 @@ _encoder = msgspec.json.Encoder()
 
 
 class Relay:
-    """Publishes in log order. Chained work (TrajectoryRecorded offers verifying) is held by the
-    worker that recorded it, so it is not published; the sweeper offers it when that worker dies.
+    """Publishes in log order. Chained work (a new TrajectoryRecorded offers verifying) is held by
+    the worker that recorded it, so it is not published; the sweeper offers it when that worker
+    dies. A recovered trajectory that is to be verified anew is published.
     ``wanted`` tells whether an event's work is still of use."""
 
     def __init__(
@@ -69,7 +72,7 @@ class Relay:
         messages = [
             message_of(event, self._pool)
             for event in events
-            if event.type in _OFFERS and self._wanted(event)
+            if event.type in _OFFERS and _is_offered(event) and self._wanted(event)
         ]
         if messages:
             sequences = await self._bus.offer(messages)
@@ -114,6 +117,13 @@ class Relay:
         """Return a stream sequence that the offer at this position is not beyond."""
         index = bisect_left(self._positions, position)
         return self._sequences[index] if index < len(self._sequences) else self._sequence
+
+
+def _is_offered(event: Recorded) -> bool:
+    fact = event.fact()
+    if isinstance(fact, ev.TrajectoryRecorded) and fact.provenance is None:
+        return False
+    return work_of(event.run_id, fact) is not None
 
 
 def message_of(event: Recorded, pool: str, sweep: int | None = None) -> tuple[str, bytes, str]:

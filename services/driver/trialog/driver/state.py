@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from trialog.proto import events as ev
 from trialog.proto import runspec
 from trialog.proto.ids import TrialName
+from trialog.proto.keys import Keys
 from trialog.proto.policy import world_of
 from trialog.proto.runspec import RunSpec
 from trialog.proto.work import (
@@ -25,6 +26,7 @@ from trialog.proto.work import (
 )
 
 CRASH = "crash_driver"
+RESCORE = "rescore"
 # Recorded for people and for other services; nothing follows from them, so no replay reads them.
 UNFOLDED = ("TrajectoryRecorded", "JudgeCallStarted", "JudgeCallRecorded", "DeliveryDeadLettered")
 
@@ -46,6 +48,8 @@ class Step:
 
     number: int
     unrequested: dict[str, TrialName]
+    # It stands as an ancestor has it, or is only judged anew: its trials are the lineage's.
+    taken: bool = False
     trials: dict[str, Trial] = field(default_factory=dict[str, Trial])
     n_open: int = 0
     n_skipped: int = 0
@@ -66,6 +70,8 @@ class RunState:
     run_id: str
     partition: int
     spec: RunSpec
+    request: ev.RunRequested
+    keys: Keys = field(compare=False)  # made of the two above
     weights_digest: str
     weights_version: int = 0
     position: int = 0
@@ -88,6 +94,11 @@ class RunState:
         """Whether nothing can follow any more."""
         return self.end is not None and not any(True for _ in self.open_trials())
 
+    @property
+    def rescoring(self) -> bool:
+        """Whether the run only judges its parent's trajectories: nothing is trained."""
+        return self.request.mode == RESCORE
+
     def open_trials(self) -> Iterator[Trial]:
         """Trials that were requested and have not ended."""
         if self.step is not None and self.step.n_open:
@@ -102,19 +113,26 @@ class RunState:
 def begin(run_id: str, partition: int, request: ev.RunRequested) -> RunState:
     """Return the state of a run that was only just asked for."""
     spec = runspec.load(request.spec)
-    state = RunState(run_id, partition, spec, request.initial_weights)
-    state.step = new_step(spec, 0)
+    keys = Keys(spec, request.code)
+    state = RunState(run_id, partition, spec, request, keys, request.initial_weights)
+    state.step = new_step(state, 0)
     return state
 
 
-def new_step(spec: RunSpec, number: int) -> Step:
+def new_step(state: RunState, number: int) -> Step:
     """Return a step with nothing requested yet, prompts and samples in order."""
-    names = (
-        TrialName(number, prompt, sample)
+    if number < state.request.from_step or state.rescoring:
+        return Step(number, {}, taken=True)
+    return Step(number, {str(name): name for name in names_of(state.spec, number)})
+
+
+def names_of(spec: RunSpec, step: int) -> Iterator[TrialName]:
+    """Yield the trials of a step, prompts and samples in order."""
+    return (
+        TrialName(step, prompt, sample)
         for prompt in range(spec.prompts_per_step)
         for sample in range(spec.n_samples)
     )
-    return Step(number, {str(name): name for name in names})
 
 
 def evolve(state: RunState, fact: ev.Fact, position: int, at_ms: float) -> None:
@@ -232,7 +250,7 @@ def _step_applied(state: RunState, fact: ev.StepApplied) -> None:
     state.untrained_in_a_row = 0 if fact.trained else state.untrained_in_a_row + 1
     state.failed.pop((step_subject(fact.step), TRAIN_STEP), None)
     last = fact.step + 1 >= state.spec.n_steps
-    state.step = None if last else new_step(state.spec, fact.step + 1)
+    state.step = None if last else new_step(state, fact.step + 1)
 
 
 def _resumed(state: RunState, at_ms: float) -> None:

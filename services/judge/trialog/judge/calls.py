@@ -17,7 +17,6 @@ from trialog.judge.clients import JudgeClient, JudgeReply
 from trialog.judge.errors import JudgeTimeoutError, JudgeUnavailableError
 from trialog.judge.scoring import Call
 from trialog.proto import events as ev
-from trialog.proto import identity
 from trialog.proto.work import CALL, call_work_key
 from trialog.spine import telemetry
 from trialog.spine.blobs import BlobStore
@@ -30,20 +29,19 @@ _MAX_INVALID = 3
 
 
 class Calls:
-    """Asks a judge through the log. ``model`` names it and is part of every call's identity."""
+    """Asks a judge through the log."""
 
-    def __init__(self, log: EventLog, blobs: BlobStore, client: JudgeClient, model: str) -> None:
-        self._log, self._blobs, self._client, self._model = log, blobs, client, model
+    def __init__(self, log: EventLog, blobs: BlobStore, client: JudgeClient) -> None:
+        self._log, self._blobs, self._client = log, blobs, client
 
-    async def ask(self, held: Held, trial_id: str, call: Call) -> tuple[str, ev.JudgeCallRecorded]:
-        """Return the call's key and its valid reply, made now or found on the log.
+    async def ask(self, held: Held, trial_id: str, call: Call) -> ev.JudgeCallRecorded:
+        """Return the call's valid reply, made now or found on the log.
 
         Waits while another worker holds the call or the run is paused, and while the judge cannot
         be reached; the caller's deadline bounds it. Raises AttemptFailedError when the judge keeps
         giving invalid replies, JudgeRefusedError when it will never take the request.
         """
-        model = {"name": self._model}
-        key = identity.call_key(model=model, request=call.request)
+        key = call.key
         work_key = call_work_key(held.run.root, key)
         expect, pause_s, invalid = 0, _FIRST_PAUSE_S, 0
         wait_s = _FIRST_WAIT_S
@@ -61,7 +59,7 @@ class Calls:
                         expect = verdict.fence
                         continue
                     if reply is not None:
-                        return key, reply
+                        return reply
                     invalid += 1
                     if invalid == _MAX_INVALID:
                         raise AttemptFailedError(
@@ -69,7 +67,7 @@ class Calls:
                         )
                     expect = verdict.fence
                 case "done":
-                    return key, await self._found(held, trial_id, verdict)
+                    return await self._found(held, trial_id, verdict)
                 case "stale":
                     expect = verdict.fence
                 case _:
@@ -80,7 +78,8 @@ class Calls:
     async def _claim(
         self, held: Held, trial_id: str, call: Call, key: str, work_key: str, expect: int
     ) -> Verdict:
-        started = ev.JudgeCallStarted(trial_id, key, expect + 1, call.criterion, self._model)
+        model = held.run.spec.judge.model
+        started = ev.JudgeCallStarted(trial_id, key, expect + 1, call.criterion, model)
         return await self._log.commit(
             Claim(
                 work_key,
@@ -110,7 +109,8 @@ class Calls:
                 latency_s=spec.judge_latency_s,
                 timeout_s=spec.timeouts.judge_s,
             )
-            fact, inline = await self._fact(trial_id, call, key, verdict, reply)
+            model = spec.judge.model
+            fact, inline = await self._fact(trial_id, call, model, verdict, reply)
             if reply.valid:
                 finish = Finish(work_key, verdict.fence, [held.event(fact)], inline)
                 (await self._log.commit(finish)).check()
@@ -127,15 +127,15 @@ class Calls:
                 await asyncio.shield(self._log.commit(Fail(work_key, verdict.fence)))
 
     async def _fact(
-        self, trial_id: str, call: Call, key: str, verdict: Verdict, reply: JudgeReply
+        self, trial_id: str, call: Call, model: str, verdict: Verdict, reply: JudgeReply
     ) -> tuple[ev.JudgeCallRecorded, list[bytes]]:
         digest, inline = await self._blobs.stage(reply.raw)
         fact = ev.JudgeCallRecorded(
             trial_id,
-            key,
+            call.key,
             verdict.failures,
             call.criterion,
-            self._model,
+            model,
             reply.valid,
             reply.score,
             reply.prompt_tokens,

@@ -12,12 +12,11 @@ from trialog.judge.calls import Calls
 from trialog.judge.errors import JudgeRefusedError, ScoringError
 from trialog.judge.scoring import Evidence, Verdict
 from trialog.proto import events as ev
-from trialog.proto import identity
 from trialog.proto.ids import parse_trial_id
 from trialog.proto.policy import world_of
-from trialog.proto.runspec import RunSpec
 from trialog.spine.blobs import BlobStore
 from trialog.spine.consumer import AttemptFailedError, Held
+from trialog.spine.runs import Run
 
 
 class Handlers:
@@ -47,16 +46,15 @@ class Handlers:
         rubric = spec.resolved_rubric
         evidence = await self._evidence(fact, needed=rubric.scoring != "check")
         verdicts: dict[str, Verdict] = {}
-        keys: list[str] = []
-        for call in scoring.calls(rubric, evidence, spec.seed):
-            key, reply = await self._calls.ask(held, fact.trial_id, call)
+        for asked, key in held.run.keys.calls(fact):
+            call = scoring.Call(asked.criterion, key, scoring.request_of(asked, evidence))
+            reply = await self._calls.ask(held, fact.trial_id, call)
             assert reply.score is not None
             verdicts[call.criterion] = Verdict(reply.score, reply.scores)
-            keys.append(key)
         if scoring.flakes(fact.trial_id, held.injected, spec.faults.judge_flake_rate, spec.seed):
             raise AttemptFailedError("injected", "the judge flaked after its call was recorded")
         judgment = scoring.judgment(rubric, evidence, verdicts)
-        await held.finish(_judged(spec, fact, rubric.digest, keys, judgment))
+        await held.finish(_judged(held.run, fact, judgment))
 
     async def _evidence(self, fact: ev.TrialVerified, *, needed: bool) -> Evidence:
         """Return what is judged; deterministic checks need no trajectory."""
@@ -67,26 +65,12 @@ class Handlers:
         return Evidence(fact.trial_id, trajectory, fact.verified, fact.found_doc, fact.n_turns)
 
 
-def _judged(
-    spec: RunSpec,
-    fact: ev.TrialVerified,
-    rubric_digest: str,
-    call_keys: list[str],
-    judgment: scoring.Judgment,
-) -> ev.Judged:
-    world_id = world_of(parse_trial_id(fact.trial_id).prompt, spec.n_worlds)
-    # The trial is part of it: twins with one trajectory are two trials with two judgments.
-    verification = identity.action_key(
-        "verify", trial=fact.trial_id, of=fact.action_key, verified=fact.verified
-    )
-    key = identity.judge_key(
-        verification=verification, rubric_digest=rubric_digest, calls=call_keys
-    )
+def _judged(run: Run, fact: ev.TrialVerified, judgment: scoring.Judgment) -> ev.Judged:
     return ev.Judged(
         fact.trial_id,
         fact.step,
-        world_id,
-        key,
+        world_of(parse_trial_id(fact.trial_id).prompt, run.spec.n_worlds),
+        run.keys.judge(fact),
         judgment.digest,
         judgment.score,
         judgment.reward,

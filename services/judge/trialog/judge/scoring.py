@@ -1,4 +1,4 @@
-"""From a verified trial and a rubric to judge calls, and from their replies to a reward. Pure."""
+"""From a judge's replies to a reward. Pure. What is asked is said in proto/keys.py."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import msgspec
 
 from trialog.judge.errors import MissingScoreError, NonFiniteScoreError
 from trialog.proto.canonical import digest
-from trialog.proto.rubric import Criterion, Rubric
+from trialog.proto.keys import HOLISTIC, Asked
+from trialog.proto.rubric import Rubric
 from trialog.proto.seeds import generator
-
-HOLISTIC = "*"
-"""The criterion of a holistic call; no criterion of a rubric can have this name."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -31,9 +29,11 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class Call(NamedTuple):
-    """One call to make: the criterion it is for (``*`` for a whole rubric) and what is sent."""
+    """One call to make: the criterion it is for (``*`` for a whole rubric), its key, and what is
+    sent."""
 
     criterion: str
+    key: str
     request: dict[str, Any]
 
 
@@ -53,46 +53,9 @@ class Judgment(msgspec.Struct, frozen=True):
     digest: str
 
 
-def calls(rubric: Rubric, evidence: Evidence, run_seed: int | None = None) -> list[Call]:
-    """Return the calls that a rubric needs, in the rubric's order. Checks need none."""
-    asked = [criterion for criterion in rubric.criteria if criterion.check is None]
-    if not asked:
-        return []
-    if rubric.scoring == "holistic":
-        return [Call(HOLISTIC, holistic_request(rubric, evidence, run_seed))]
-    return [Call(each.name, criterion_request(each, evidence, run_seed)) for each in asked]
-
-
-def holistic_request(
-    rubric: Rubric, evidence: Evidence, run_seed: int | None = None
-) -> dict[str, Any]:
-    """Return the one request for a whole rubric, its weights in it. Checks are left out."""
-    asked = [criterion for criterion in rubric.criteria if criterion.check is None]
-    sent: dict[str, Any] = {
-        "name": rubric.name,
-        "weights": {criterion.name: criterion.weight for criterion in asked},
-    }
-    prompts = {each.name: each.prompt for each in asked if each.prompt is not None}
-    if prompts:
-        sent["prompts"] = prompts
-    return {
-        "trial_id": evidence.trial_id,
-        "rubric": sent,
-        "trajectory": evidence.trajectory,
-        "verified": evidence.verified,
-        "seed": run_seed,
-    }
-
-
-def criterion_request(
-    criterion: Criterion, evidence: Evidence, run_seed: int | None = None
-) -> dict[str, Any]:
-    """Return the request for one criterion. Its weight is not in it: a weight costs no call."""
-    return {
-        "criterion": {"name": criterion.name, "prompt": criterion.prompt},
-        "trajectory": evidence.trajectory,
-        "seed": run_seed,
-    }
+def request_of(asked: Asked, evidence: Evidence) -> dict[str, Any]:
+    """Return what is sent to the judge: what is asked, and the trajectory it is asked of."""
+    return {**asked.request, "trajectory": evidence.trajectory}
 
 
 def checked(rubric: Rubric, evidence: Evidence) -> dict[str, float]:

@@ -13,10 +13,8 @@ from typing import Any
 from prometheus_client import Histogram
 
 from trialog.proto import events as ev
-from trialog.proto import identity
 from trialog.proto.ids import parse_trial_id
 from trialog.proto.policy import world_of
-from trialog.proto.runspec import RunSpec
 from trialog.sandbox import record
 from trialog.sandbox.agents import noop, policy
 from trialog.sandbox.errors import AgentError, SandboxError, WorldError
@@ -26,6 +24,7 @@ from trialog.sandbox.verifiers import reference as verifier
 from trialog.sandbox.worlds import reference as worlds
 from trialog.spine.blobs import BlobStore
 from trialog.spine.consumer import AttemptFailedError, Held
+from trialog.spine.runs import Run
 
 _SETUP_S = 60.0
 FORK_SECONDS = Histogram(
@@ -50,7 +49,6 @@ FORK_SECONDS = Histogram(
         5,
     ),
 )
-_VERIFIER = "reference"
 
 
 class Handlers:
@@ -81,7 +79,7 @@ class Handlers:
             fact = ev.TrajectoryRecorded(
                 fact.trial_id,
                 fact.step,
-                fact.action_key,
+                held.run.keys.generate(fact.trial_id, fact.world_digest, fact.weights_digest),
                 digest,
                 name,
                 len(meaning["turns"]),
@@ -92,7 +90,7 @@ class Handlers:
         else:
             assert isinstance(fact, ev.TrajectoryRecorded)
             snapshot = record.final_state(await self._blobs.get(fact.blob))
-        await held.finish(_verify(held.run.spec, fact, snapshot))
+        await held.finish(_verify(held.run, fact, snapshot))
 
     async def _generate(
         self, held: Held, fact: ev.TrialRequested
@@ -166,11 +164,11 @@ def _built(world_id: str, seed: int | None) -> worlds.ReferenceWorld:
     return worlds.build(world_id, seed)
 
 
-def _verify(spec: RunSpec, fact: ev.TrajectoryRecorded, snapshot: Snapshot) -> ev.TrialVerified:
+def _verify(run: Run, fact: ev.TrajectoryRecorded, snapshot: Snapshot) -> ev.TrialVerified:
     """Check the final state against the pristine world, never against the agent's copy."""
-    world_id = world_of(parse_trial_id(fact.trial_id).prompt, spec.n_worlds)
-    found = verifier.verify(_built(world_id, spec.seed), snapshot)
-    key = identity.verify_key(trajectory_digest=fact.digest, verifier=_VERIFIER)
+    world_id = world_of(parse_trial_id(fact.trial_id).prompt, run.spec.n_worlds)
+    found = verifier.verify(_built(world_id, run.spec.seed), snapshot)
+    key = run.keys.verify(fact.digest)
     return ev.TrialVerified(
         fact.trial_id,
         fact.step,

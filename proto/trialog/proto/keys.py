@@ -1,0 +1,180 @@
+"""A run's action keys, from what it was asked to do and the code it counts on.
+
+Driver and workers make them here, so that both mean the same. The driver expects the code that the
+run pinned; a worker counts on the code that it runs, and its facts say so: a key on a fact tells
+what was executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from trialog.proto import events as ev
+from trialog.proto import identity
+from trialog.proto.rubric import Rubric
+from trialog.proto.runspec import RunSpec
+
+VERIFIER = "reference"
+
+
+def agent_code(spec: RunSpec) -> str:
+    """Name of the agent's code."""
+    return f"agent:{spec.agent}"
+
+
+def verifier_code() -> str:
+    """Name of the verifier's code."""
+    return f"verifier:{VERIFIER}"
+
+
+def learner_code(spec: RunSpec) -> str:
+    """Name of the learner's code."""
+    return f"learner:{spec.learner}"
+
+
+def check_code(check: str) -> str:
+    """Name of the code of a deterministic check."""
+    return f"check:{check}"
+
+
+def declared(spec: RunSpec, rubric: Rubric) -> dict[str, str | None]:
+    """Return the names of all code that a run's keys hold, each with its declared version."""
+    names: dict[str, str | None] = {
+        agent_code(spec): spec.versions.agent,
+        verifier_code(): spec.versions.verifier,
+        learner_code(spec): spec.versions.learner,
+    }
+    for criterion in rubric.criteria:
+        if criterion.check is not None:
+            names[check_code(criterion.check)] = criterion.version
+    return names
+
+
+def pinned(spec: RunSpec, known: Mapping[str, str]) -> dict[str, str]:
+    """Return the version of all code that a run's keys hold: declared, or else as it is known.
+
+    Code that nobody has told of yet has the version "".
+    """
+    names = declared(spec, spec.resolved_rubric)
+    return {name: version or known.get(name, "") for name, version in names.items()}
+
+
+def model_of(spec: RunSpec) -> dict[str, Any]:
+    """Return the judge's model and sampling: what every call holds beside its request."""
+    return spec.judge.model_dump(mode="json")
+
+
+class Asked:
+    """What one judge call asks: ``criterion`` ("*" for a whole rubric) and the request but for
+    the trajectory."""
+
+    __slots__ = ("criterion", "request")
+
+    def __init__(self, criterion: str, request: dict[str, Any]) -> None:
+        self.criterion, self.request = criterion, request
+
+
+HOLISTIC = "*"
+"""The criterion of a holistic call; no criterion of a rubric can have this name."""
+
+
+def asked(rubric: Rubric, trial_id: str, *, verified: bool, seed: int | None) -> Iterator[Asked]:
+    """Yield the calls that judging a trial takes, in the rubric's order. Checks take none.
+
+    A criterion's call holds its text and never a weight; a holistic one the whole rubric, weights
+    included, and the trial's id.
+    """
+    criteria = [criterion for criterion in rubric.criteria if criterion.check is None]
+    if rubric.scoring == "holistic" and criteria:
+        sent: dict[str, Any] = {
+            "name": rubric.name,
+            "weights": {criterion.name: criterion.weight for criterion in criteria},
+        }
+        prompts = {each.name: each.prompt for each in criteria if each.prompt is not None}
+        if prompts:
+            sent["prompts"] = prompts
+        request = {"trial_id": trial_id, "rubric": sent, "verified": verified, "seed": seed}
+        yield Asked(HOLISTIC, request)
+        return
+    for each in criteria:
+        criterion = {"name": each.name, "prompt": each.prompt}
+        yield Asked(each.name, {"criterion": criterion, "seed": seed})
+
+
+class Keys:
+    """The keys of one run's actions under some code, by ``pinned`` name."""
+
+    def __init__(self, spec: RunSpec, code: Mapping[str, str]) -> None:
+        self._spec, self._code = spec, dict(code)
+        self._rubric = spec.resolved_rubric
+        self._rubric_digest = self._rubric.digest
+        self._model = model_of(spec)
+        checks = {each.check for each in self._rubric.criteria if each.check is not None}
+        self._checks = {name: self._code.get(check_code(name), "") for name in sorted(checks)}
+
+    def world(self, world_id: str) -> str:
+        """Key of building a world."""
+        return identity.world_key(world_id=world_id, seed=self._spec.seed)
+
+    def generate(self, trial_id: str, world_digest: str, weights_digest: str) -> str:
+        """Key of an agent's try."""
+        spec = self._spec
+        return identity.generate_key(
+            code=self._code.get(agent_code(spec), ""),
+            agent={"name": spec.agent},
+            world_digest=world_digest,
+            weights_digest=weights_digest,
+            trial_id=trial_id,
+            seed=spec.seed,
+            limits={"max_turns": spec.max_turns},
+            fault_rates={"flaky_trial_rate": spec.faults.flaky_trial_rate},
+        )
+
+    def verify(self, trajectory_digest: str) -> str:
+        """Key of checking a trajectory."""
+        code = self._code.get(verifier_code(), "")
+        return identity.verify_key(
+            code=code, trajectory_digest=trajectory_digest, verifier=VERIFIER
+        )
+
+    def calls(self, fact: ev.TrialVerified) -> list[tuple[Asked, str]]:
+        """Return what judging a verified trial asks, each with its call key."""
+        wanted = asked(self._rubric, fact.trial_id, verified=fact.verified, seed=self._spec.seed)
+        return [
+            (
+                each,
+                identity.call_key(
+                    model=self._model, request=each.request, trajectory_digest=fact.trajectory
+                ),
+            )
+            for each in wanted
+        ]
+
+    def judge(self, fact: ev.TrialVerified) -> str:
+        """Key of judging a verified trial. Twins with one trajectory have a key each."""
+        verification = {
+            "key": fact.action_key,
+            "trajectory": fact.trajectory,
+            "verified": fact.verified,
+            "found_doc": fact.found_doc,
+        }
+        return identity.judge_key(
+            code=self._checks,
+            trial_id=fact.trial_id,
+            verification=verification,
+            rubric_digest=self._rubric_digest,
+            model=self._model,
+            seed=self._spec.seed,
+        )
+
+    def step(self, step: int, prior_digest: str, judgments: Sequence[str]) -> str:
+        """Key of one optimizer step over its judgments' digests, in their order."""
+        spec = self._spec
+        return identity.step_key(
+            code=self._code.get(learner_code(spec), ""),
+            step=step,
+            prior_digest=prior_digest,
+            judgments=list(judgments),
+            learner={"name": spec.learner, "lr": spec.lr},
+        )
