@@ -29,6 +29,13 @@ class RunSeen:
         """GET below the run; waits out a driver that is being restarted."""
         return patiently(self._http, "GET", f"/runs/{self.run_id}{path}", params=query)
 
+    def fork(self, settings: dict[str, Any] | None = None, /, **query: Any) -> RunSeen:
+        """Fork the run: settings in the body, the rest in the address."""
+        headers = {"Idempotency-Key": f"test-{time.time_ns()}"}
+        how: dict[str, Any] = {"params": query, "headers": headers, "json": settings or {}}
+        made = patiently(self._http, "POST", f"/runs/{self.run_id}/fork", **how)
+        return RunSeen(self._http, made["run_id"])
+
     def post(self, verb: str) -> Any:
         """POST cancel, pause or resume."""
         return patiently(self._http, "POST", f"/runs/{self.run_id}/{verb}")

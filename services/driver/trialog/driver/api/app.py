@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from trialog.driver.api import (
     dead_letters,
     events,
+    forks,
     operations,
     runs,
     steering,
@@ -56,7 +57,7 @@ def create_app(deps: ApiDependencies) -> FastAPI:
     app.state.dependencies = deps
     app.state.reader = Reader(deps.log, deps.engine)
     app.state.following = Following(deps.bus)
-    for module in (runs, steps, steering, trials, weights, events, dead_letters, operations):
+    for module in (runs, forks, steps, steering, trials, weights, events, dead_letters, operations):
         app.include_router(module.routes)
     add_handlers(app)
     app.add_middleware(Guard, api_key=deps.api_key, max_body_bytes=deps.max_body_bytes)

@@ -1,0 +1,130 @@
+"""Forking a run: a new run that takes over what its ancestors have and executes the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated, Any
+
+from fastapi import Query, Request, Response
+
+from trialog.driver.api import asking, schemas
+from trialog.driver.api.dependencies import ApiDependencies, Deps, Reading
+from trialog.driver.api.problems import broken_json, invalid
+from trialog.driver.api.reader import Reader
+from trialog.driver.api.routing import RunId, problems, router
+from trialog.driver.forking import (
+    Ancestor,
+    ForkRefusedError,
+    Mode,
+    check,
+    merged,
+    request_of,
+    split,
+)
+from trialog.proto.canonical import bytes_digest
+from trialog.proto.keys import pinned
+from trialog.proto.policy import initial_weights
+
+routes = router("runs")
+
+_BODY = {
+    "requestBody": {
+        "required": False,
+        "content": {
+            "application/json": {
+                "schema": {"type": "object"},
+                "examples": {
+                    "unchanged": {"summary": "The same run again", "value": {}},
+                    "longer": {"summary": "Train on", "value": {"n_steps": 6}},
+                    "branch": {
+                        "summary": "Another learning rate from step 2 on",
+                        "value": {"from_step": 2, "lr": 1.0, "labels": {"branch": "slow"}},
+                    },
+                },
+            }
+        },
+    }
+}
+
+
+@routes.post(
+    "/runs/{run_id}/fork",
+    operation_id="fork_run",
+    summary="Fork a run",
+    status_code=201,
+    response_model=schemas.Run,
+    responses=problems(400, 404, 409, 413, 415, 422)
+    | {200: {"model": schemas.Run, "description": asking.THERE}},
+    openapi_extra=_BODY,
+)
+async def fork_run(
+    request: Request,
+    deps: Deps,
+    reader: Reading,
+    run_id: RunId,
+    rubric: Annotated[
+        str | None, Query(max_length=100, description="Name of the fork's rubric.")
+    ] = None,
+    mode: Annotated[
+        Mode,
+        Query(description="rescore: judge the parent's trajectories anew, train nothing."),
+    ] = "recompute",
+    idempotency_key: asking.IdempotencyKey = None,
+) -> Response:
+    """The body may change any setting of a run, mapping by mapping, and give ``from_step``: the
+    steps below it stand as they are. What is not changed is inherited; only what is not on the
+    ancestors' log under the same inputs is executed."""
+    overrides = await _overrides_of(request, rubric)
+    parent = await _ancestor(deps, reader, run_id)
+    asked = await _asked(deps, parent, overrides, mode, idempotency_key)
+    return await asking.record(deps, reader, asked)
+
+
+async def _asked(
+    deps: ApiDependencies,
+    parent: Ancestor,
+    overrides: dict[str, Any],
+    mode: Mode,
+    idempotency_key: str | None,
+) -> asking.Asked:
+    """Return the fork as it is to be recorded, or raise a problem that names what is wrong."""
+    try:
+        settings, from_step = split(overrides)
+        check(parent, settings, from_step, mode)
+        spec = asking.validated(merged(parent, settings, mode))
+        weights = await asyncio.to_thread(initial_weights, spec.n_worlds)
+        code = pinned(spec, {})
+        fact = request_of(parent, spec, code, bytes_digest(weights), from_step, mode)
+    except ForkRefusedError as error:
+        raise invalid(error.errors, "Invalid fork") from None
+    partition = (await deps.runs.get(parent.run_id)).partition
+    run_id = asking.new_run_id(idempotency_key)
+    return asking.Asked(run_id, fact, weights, partition, idempotency_key is not None)
+
+
+async def _overrides_of(request: Request, rubric: str | None) -> dict[str, Any]:
+    """Return the body's settings, with the rubric that the address names."""
+    overrides: dict[str, Any] = {}
+    if await request.body():
+        try:
+            overrides = json.loads(await asking.body_of(request))
+        except ValueError as error:
+            raise broken_json(str(error)) from None
+    if rubric is not None:
+        if "rubric" in overrides:
+            raise invalid([("rubric", "is in the address and in the body: give it once")])
+        overrides["rubric"] = rubric
+    return overrides
+
+
+async def _ancestor(deps: ApiDependencies, reader: Reader, run_id: str) -> Ancestor:
+    """Return the run that is forked as it is now. Raises a 404 problem."""
+    run = await reader.run(run_id)
+    known = await deps.runs.get(run_id)
+    begun = run["steps_applied"]
+    if run["current_step"] is not None:
+        begun = max(begun, run["current_step"] + 1)
+    # Read after the run's document: what that counts is at or below it.
+    position = await deps.log.end(known.partition)
+    return Ancestor(run_id, known.request, run["steps_applied"], begun, position)
