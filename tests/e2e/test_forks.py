@@ -128,22 +128,24 @@ def test_steps_below_from_step_stand_where_an_input_changed(injected: RunSeen) -
     assert Counter(t["step"] for t in fork.trials().values()) == {0: 6, 1: 6, 2: 9}
 
 
-def test_rescoring_judges_every_trajectory_and_trains_nothing(
-    cluster: Cluster, injected: RunSeen
-) -> None:
+def test_rescoring_judges_every_trajectory_and_trains_nothing(cluster: Cluster) -> None:
+    run = cluster.run(**QUICK, faults=FAULTS)
+    run.wait()
     before = cluster.judge_calls()
-    fork = injected.fork(rubric="v2-efficiency", mode="rescore")
+    fork = run.fork(rubric="v2-efficiency", mode="rescore")
     seen = fork.wait()
     assert seen["state"] == "completed"
-    executed = seen["counts"]["executed"]
-    assert executed == NOTHING | {"judge": 18, "judge_call": 18}
+    assert seen["counts"]["executed"] == NOTHING | {"judge": 18, "judge_call": 18}
     assert sum((cluster.judge_calls() - before).values()) == 18
-    assert blobs(fork) == blobs(injected)
+    assert blobs(fork) == blobs(run)
     assert [step["trained"] for step in seen["steps"]] == [False] * 3
     expected = golden.RUNS["fork_v2"]["steps"][0]["mean_reward"]
     assert seen["steps"][0]["mean_reward"] == expected
-    same = injected.fork(mode="rescore")
+    same = run.fork(mode="rescore")
     assert same.wait()["counts"]["executed"] == NOTHING, "the same rubric: nothing to judge"
+    # What a rescoring paid for, a training fork finds: all but the one trajectory that differs.
+    trained = run.fork(rubric="v2-efficiency")
+    assert trained.wait()["counts"]["executed"]["judge_call"] == 1
 
 
 def test_a_running_run_can_be_forked_and_shares_its_calls(cluster: Cluster) -> None:
