@@ -14,7 +14,7 @@ PROJECT = """
 select project($1, $2, $3, $4,
     $5::text[], $6::bigint[], $7::text[], $8::timestamptz[], $9::text[], $10::text[],
     $11::text[], $12::integer[], $13::text[],
-    $14::text[], $15::text[], $16::integer[], $17::text[], $18::text[])
+    $14::text[], $15::text[], $16::integer[], $17::text[], $18::float8[], $19::text[])
 """
 FORGET_VIEWS = "select forget_views($1, $2, $3)"
 
@@ -111,4 +111,22 @@ where run_id = $1 and type = 'TrialRequested' and position <= $4
     and position > coalesce((select e.position from event e where e.event_id = $2), 0)
     and position < coalesce((select e.position from event e where e.event_id = $3), $4 + 1)
 order by position
+"""
+# Which of some pieces of work are done: judge calls that a tree has a valid reply of.
+DONE_AMONG = """
+select w.key from unnest($1::text[]) as u (key)
+cross join lateral (select key, done from work where work.key = u.key offset 0) w
+where w.done
+"""
+# What a run's last judge calls ($3 of them at most, up to a position) took, by criterion.
+CALL_COSTS = """
+select d.criterion, count(*)::integer, sum(d.prompt_tokens)::bigint,
+    sum(d.completion_tokens)::bigint, sum(coalesce(d.cost_microusd, 0))::bigint
+from (
+    select data from event
+    where run_id = $1 and position <= $2 and type = 'JudgeCallRecorded'
+    order by position desc limit $3
+) last, json_to_record(last.data) as d (
+    criterion text, prompt_tokens bigint, completion_tokens bigint, cost_microusd bigint)
+group by d.criterion
 """

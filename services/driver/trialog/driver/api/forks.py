@@ -12,7 +12,7 @@ from trialog.driver.api import asking, schemas
 from trialog.driver.api.dependencies import ApiDependencies, Deps, Reading
 from trialog.driver.api.problems import broken_json, invalid
 from trialog.driver.api.reader import Reader
-from trialog.driver.api.routing import RunId, problems, router
+from trialog.driver.api.routing import RunId, answer, problems, router
 from trialog.driver.forking import (
     Ancestor,
     ForkRefusedError,
@@ -22,7 +22,9 @@ from trialog.driver.forking import (
     request_of,
     split,
 )
+from trialog.driver.planning import planned
 from trialog.proto.canonical import bytes_digest
+from trialog.proto.changes import changes
 from trialog.proto.keys import pinned
 from trialog.proto.policy import initial_weights
 
@@ -70,6 +72,9 @@ async def fork_run(
         Mode,
         Query(description="rescore: judge the parent's trajectories anew, train nothing."),
     ] = "recompute",
+    dry_run: Annotated[
+        bool, Query(description="Only say what would be executed and what that would cost.")
+    ] = False,
     idempotency_key: asking.IdempotencyKey = None,
 ) -> Response:
     """The body may change any setting of a run, mapping by mapping, and give ``from_step``: the
@@ -78,7 +83,17 @@ async def fork_run(
     overrides = await _overrides_of(request, rubric)
     parent = await _ancestor(deps, reader, run_id)
     asked = await _asked(deps, parent, overrides, mode, idempotency_key)
-    return await asking.record(deps, reader, asked)
+    if not dry_run:
+        return await asking.record(deps, reader, asked)
+    plan = await planned(deps.log, asked.partition, asked.fact, changes(parent.request, asked.fact))
+    about = {
+        "dry_run": True,
+        "parent": run_id,
+        "position": parent.position,
+        "mode": mode,
+        "from_step": asked.fact.from_step,
+    }
+    return answer(about | plan)
 
 
 async def _asked(

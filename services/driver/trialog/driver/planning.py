@@ -1,0 +1,96 @@
+"""Makes the plan of a fork from the log: a dry run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from trialog.driver import queries
+from trialog.driver import state as fold
+from trialog.driver.ancestors import Ancestors
+from trialog.driver.decide import decide
+from trialog.driver.lineage import Lineage
+from trialog.driver.plan import CallCost, Plan
+from trialog.driver.state import RunState
+from trialog.proto import events as ev
+from trialog.proto.work import call_work_key
+from trialog.spine.postgres.log import PostgresLog
+
+_SAMPLE = 2000
+_DRY = "r-dry"
+
+
+async def planned(
+    log: PostgresLog,
+    partition: int,
+    request: ev.RunRequested,
+    changes: Mapping[str, Sequence[str]],
+) -> dict[str, Any]:
+    """Return what a fork would execute and recover, step by step, and what that would cost."""
+    state = fold.begin(_DRY, partition, request)
+    ancestors = Ancestors(log)
+    plan = Plan(state, changes)
+    while (step := state.step) is not None:
+        number = step.number
+        facts = _decided(state, await ancestors.read(state))
+        closed = state.step is not step
+        unrequested = 0 if closed else len(step.unrequested)
+        calls = await _calls(log, state, facts)
+        plan.add_step(number, facts, calls, closed, unrequested)
+        if closed:
+            continue
+        if not state.rescoring:
+            plan.add_rest(number + 1)
+            break
+        # Nothing is trained: what a step's judgments come to changes no other step.
+        last = number + 1 >= state.spec.n_steps
+        state.step = None if last else fold.new_step(state, number + 1)
+    return plan.shown(await _costs(log, request))
+
+
+def _decided(state: RunState, lineage: Lineage) -> list[ev.Fact]:
+    """Fold what follows from a state until its step is over or work would have to be done."""
+    step, made = state.step, list[ev.Fact]()
+    while state.step is step:
+        facts = decide(state, 0.0, lambda: 0.0, lineage).facts
+        if not facts:
+            break
+        for fact in facts:
+            fold.evolve(state, fact, state.position + 1, 0.0)
+        made += facts
+    return made
+
+
+async def _calls(
+    log: PostgresLog, state: RunState, facts: Iterable[ev.Fact]
+) -> dict[str, list[tuple[str, bool]]]:
+    """Return the calls of each judgment that is to be made of a recovered verification: criterion,
+    and whether the tree has its reply."""
+    wanted = {
+        fact.trial_id: state.keys.calls(fact)
+        for fact in facts
+        if isinstance(fact, ev.TrialVerified) and not fact.settled
+    }
+    root = state.request.root
+    keys = [call_work_key(root, key) for calls in wanted.values() for _, key in calls]
+    there: set[str] = set()
+    if keys:
+        async with log.database.connection() as connection:
+            there = {row[0] for row in await connection.fetch(queries.DONE_AMONG, keys)}
+    return {
+        trial: [(asked.criterion, call_work_key(root, key) in there) for asked, key in calls]
+        for trial, calls in wanted.items()
+    }
+
+
+async def _costs(log: PostgresLog, request: ev.RunRequested) -> dict[str, CallCost]:
+    """Return what recorded calls took by criterion: the last ones of the nearest ancestor that
+    has any."""
+    async with log.database.connection() as connection:
+        for ancestor in request.lineage:
+            rows = await connection.fetch(
+                queries.CALL_COSTS, ancestor.run_id, ancestor.position, _SAMPLE
+            )
+            if rows:
+                return {row[0]: CallCost(*row[1:]) for row in rows}
+    return {}
