@@ -12,7 +12,7 @@ from typing import Any
 
 from trialog.proto import events as ev
 from trialog.proto import identity
-from trialog.proto.rubric import Rubric
+from trialog.proto.rubric import UNIT, Rubric
 from trialog.proto.runspec import RunSpec
 
 VERIFIER = "reference"
@@ -82,8 +82,8 @@ HOLISTIC = "*"
 def asked(rubric: Rubric, trial_id: str, *, verified: bool, seed: int | None) -> Iterator[Asked]:
     """Yield the calls that judging a trial takes, in the rubric's order. Checks take none.
 
-    A criterion's call holds its text and never a weight; a holistic one the whole rubric, weights
-    included, and the trial's id.
+    A criterion's call holds its text, its scale unless that is [0, 1], and never a weight; a
+    holistic one the whole rubric, weights included, and the trial's id.
     """
     criteria = [criterion for criterion in rubric.criteria if criterion.check is None]
     if rubric.scoring == "holistic" and criteria:
@@ -94,11 +94,16 @@ def asked(rubric: Rubric, trial_id: str, *, verified: bool, seed: int | None) ->
         prompts = {each.name: each.prompt for each in criteria if each.prompt is not None}
         if prompts:
             sent["prompts"] = prompts
+        scales = {each.name: list(each.scale) for each in criteria if each.scale != UNIT}
+        if scales:
+            sent["scales"] = scales
         request = {"trial_id": trial_id, "rubric": sent, "verified": verified, "seed": seed}
         yield Asked(HOLISTIC, request)
         return
     for each in criteria:
-        criterion = {"name": each.name, "prompt": each.prompt}
+        criterion: dict[str, Any] = {"name": each.name, "prompt": each.prompt}
+        if each.scale != UNIT:
+            criterion["scale"] = list(each.scale)
         yield Asked(each.name, {"criterion": criterion, "seed": seed})
 
 

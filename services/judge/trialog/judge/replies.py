@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from trialog.proto.canonical import canonical
+from trialog.proto.rubric import UNIT
 
 BYTES_PER_TOKEN = 4
 
@@ -45,23 +46,36 @@ class Prices(msgspec.Struct, frozen=True):
 def read_reply(request: dict[str, Any], raw: bytes) -> Reading:
     """Read the reply to a request.
 
-    Valid is a JSON object with a finite number as ``score`` and, as ``scores``, one finite number
-    for each criterion that was asked for and for no other. Nothing is filled in or clamped.
+    Valid is a JSON object with a finite number as ``score`` and, as ``scores``, one number for each
+    criterion that was asked for and for no other, on that criterion's scale. Asked for a single
+    criterion, ``score`` is on its scale too; of a whole rubric it is the judge's own sum. Nothing
+    is filled in or clamped.
     """
     body = _parsed(raw)
     prompt, completion = _tokens(body, request, raw)
     score = _number(body.get("score"))
     scores = _scores(body.get("scores"), asked(request))
-    if score is None or scores is None:
+    if score is None or scores is None or not _on(_scale_of_score(request), score):
         return Reading(None, {}, prompt, completion)
     return Reading(score, scores, prompt, completion)
 
 
-def asked(request: dict[str, Any]) -> set[str]:
-    """Return the names of the criteria that a request asks for."""
+def asked(request: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """Return the scales of the criteria that a request asks for, by name."""
     if "criterion" in request:
-        return {request["criterion"]["name"]}
-    return set(request["rubric"]["weights"])
+        criterion = request["criterion"]
+        return {criterion["name"]: criterion.get("scale", UNIT)}
+    scales = request["rubric"].get("scales", {})
+    return {name: scales.get(name, UNIT) for name in request["rubric"]["weights"]}
+
+
+def _scale_of_score(request: dict[str, Any]) -> tuple[float, float]:
+    criterion: dict[str, Any] | None = request.get("criterion")
+    return (-math.inf, math.inf) if criterion is None else criterion.get("scale", UNIT)
+
+
+def _on(scale: tuple[float, float], score: float) -> bool:
+    return scale[0] <= score <= scale[1]
 
 
 def _parsed(raw: bytes) -> dict[str, Any]:
@@ -82,13 +96,17 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _scores(value: Any, names: set[str]) -> dict[str, float] | None:
-    if not isinstance(value, dict) or set(cast("dict[str, Any]", value)) != names:
+def _scores(value: Any, scales: dict[str, tuple[float, float]]) -> dict[str, float] | None:
+    if not isinstance(value, dict) or set(cast("dict[str, Any]", value)) != set(scales):
         return None
     given = cast("dict[str, Any]", value)
-    numbers = {name: _number(given[name]) for name in sorted(names)}
-    scores = {name: number for name, number in numbers.items() if number is not None}
-    return scores if len(scores) == len(names) else None
+    scores: dict[str, float] = {}
+    for name, scale in sorted(scales.items()):
+        number = _number(given[name])
+        if number is None or not _on(scale, number):
+            return None
+        scores[name] = number
+    return scores
 
 
 def _tokens(body: dict[str, Any], request: dict[str, Any], raw: bytes) -> tuple[int, int]:

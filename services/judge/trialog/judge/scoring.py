@@ -73,8 +73,9 @@ def judgment(
 ) -> Judgment:
     """Return the end of a trial from the verdicts on its calls, by ``Call.criterion``.
 
-    score = the holistic verdict's score, or the sum of weight x score over the rubric's criteria
-    in their order, with the checks' part added; reward = round(correct + score, 3), where correct
+    score = the holistic verdict's score, or the sum of weight x share over the rubric's criteria in
+    their order, with the checks' part added. A share is a score's way up its scale, 0 to 1; the
+    scores by criterion are kept as they came. reward = round(correct + score, 3), where correct
     is 1 when verified, else 0. Raises MissingScoreError, NonFiniteScoreError: what has no finite
     score has no reward.
     """
@@ -90,10 +91,10 @@ def judgment(
         in_score = set(rubric.weights)
         asked = [each.name for each in rubric.criteria if each.check is None]
         scores |= {name: _of(verdicts, name).score for name in asked}
-    for name, weight in rubric.weights.items():
-        value = _finite(name, scores.get(name))
-        if name in in_score:
-            score += weight * value
+    for criterion in rubric.criteria:
+        value = _finite(criterion.name, scores.get(criterion.name))
+        if criterion.name in in_score:
+            score += criterion.weight * criterion.share(value)
     score = _finite("the weighted sum", score)
     reward = _finite("the reward", round(float(evidence.verified) + score, 3))
     ordered = {name: scores[name] for name in rubric.weights}

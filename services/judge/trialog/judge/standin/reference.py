@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from trialog.proto.canonical import NotCanonicalError, canonical
+from trialog.proto.rubric import UNIT
 from trialog.proto.seeds import generator
 
 ANSWER_FILE = "answer.txt"
@@ -30,11 +31,13 @@ class Trajectory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Weighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A rubric as a holistic judge sees it: weights by criterion, prompts where it has some."""
+    """A rubric as a holistic judge sees it: weights by criterion; prompts, and scales that are not
+    [0, 1], where it has some."""
 
     name: str
     weights: dict[str, float]
     prompts: dict[str, str] = {}
+    scales: dict[str, tuple[float, float]] = {}
 
 
 class HolisticRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,10 +51,11 @@ class HolisticRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One criterion: its name and what the model is told about it."""
+    """One criterion: its name, what the model is told about it, and the scale of its score."""
 
     name: str
     prompt: str | None = None
+    scale: tuple[float, float] = UNIT
 
 
 class CriterionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,7 +79,8 @@ def judge(request: dict[str, Any]) -> Verdict:
     Holistic, of trial t under rubric r: correct = 1 when the verifier said so, else 0;
     efficiency = max(0, 1 - (turns - 1)/8); tidiness = 1 when answer.txt is the only file, else 0;
     score = their weighted sum + Random(seed("judge", t, r)).uniform(-0.05, 0.05), to 3 decimals.
-    A single criterion has no noise; one the formula does not know is drawn from the request.
+    A single criterion has no noise; one the formula does not know is drawn from the request. Where
+    a criterion has a scale, its score is so far up it; the sum is of shares, 0 to 1, all the same.
     """
     if "criterion" in request:
         return _of_criterion(_read(request, CriterionRequest))
@@ -120,24 +125,34 @@ def _of_rubric(request: HolisticRequest) -> Verdict:
             f"rubric.weights may name {', '.join(known)}; it names {unknown or 'nothing'}"
         )
     # The sum is taken in this order, not in the request's: floats do not commute in a sum.
-    scores = {name: value for name, value in known.items() if name in rubric.weights}
+    shares = {name: value for name, value in known.items() if name in rubric.weights}
     total = 0.0
-    for name, value in scores.items():
+    for name, value in shares.items():
         total += rubric.weights[name] * value
     if not math.isfinite(total):
         raise InvalidRequestError("rubric.weights must be finite, and their sum")
+    scores = {name: _on(rubric.scales.get(name, UNIT), value) for name, value in shares.items()}
     noise = generator("judge", request.trial_id, rubric.name, run_seed=request.seed)
     return Verdict(round(total + noise.uniform(-NOISE, NOISE), 3), scores)
 
 
 def _of_criterion(request: CriterionRequest) -> Verdict:
     name, prompt = request.criterion.name, request.criterion.prompt
-    score = _observed(request.trajectory).get(name)
-    if score is None:
+    share = _observed(request.trajectory).get(name)
+    if share is None:
         text = canonical(msgspec.to_builtins(request.trajectory)).decode("utf-8", "surrogatepass")
         draw = generator("criterion", name, prompt or "", text, run_seed=request.seed)
-        score = round(draw.random(), 3)
+        share = round(draw.random(), 3)
+    score = _on(request.criterion.scale, share)
     return Verdict(score, {name: score})
+
+
+def _on(scale: tuple[float, float], share: float) -> float:
+    """Return the score so far up a scale; on [0, 1] the share itself."""
+    low, high = scale
+    if not low < high:
+        raise InvalidRequestError(f"scale must be [low, high], low below high, not {list(scale)}")
+    return min(high, low + share * (high - low))  # not above it by a last bit
 
 
 def _observed(trajectory: Trajectory) -> dict[str, float]:
