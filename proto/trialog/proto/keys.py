@@ -8,7 +8,7 @@ what was executed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from trialog.proto import events as ev
 from trialog.proto import identity
@@ -38,26 +38,47 @@ def check_code(check: str) -> str:
     return f"check:{check}"
 
 
-def declared(spec: RunSpec, rubric: Rubric) -> dict[str, str | None]:
-    """Return the names of all code that a run's keys hold, each with its declared version."""
+class Code(NamedTuple):
+    """The versions of all code that a run's keys hold; ``checks`` by criterion."""
+
+    agent: str
+    verifier: str
+    learner: str
+    checks: Mapping[str, str]
+
+
+def code_of(spec: RunSpec, known: Mapping[str, str]) -> Code:
+    """Return the versions of a run's code: each as the spec declares it, or else as it is known.
+
+    Code that nobody has told of yet has the version "".
+    """
+    return Code(
+        spec.versions.agent or known.get(agent_code(spec), ""),
+        spec.versions.verifier or known.get(verifier_code(), ""),
+        spec.versions.learner or known.get(learner_code(spec), ""),
+        {
+            each.name: each.version or known.get(check_code(each.check), "")
+            for each in spec.resolved_rubric.criteria
+            if each.check is not None
+        },
+    )
+
+
+def pinned(spec: RunSpec, known: Mapping[str, str]) -> dict[str, str]:
+    """Return the known version of all code that a run's keys hold and whose version its spec does
+    not declare: what RunRequested pins."""
     names: dict[str, str | None] = {
         agent_code(spec): spec.versions.agent,
         verifier_code(): spec.versions.verifier,
         learner_code(spec): spec.versions.learner,
     }
-    for criterion in rubric.criteria:
-        if criterion.check is not None:
-            names[check_code(criterion.check)] = criterion.version
-    return names
-
-
-def pinned(spec: RunSpec, known: Mapping[str, str]) -> dict[str, str]:
-    """Return the version of all code that a run's keys hold: declared, or else as it is known.
-
-    Code that nobody has told of yet has the version "".
-    """
-    names = declared(spec, spec.resolved_rubric)
-    return {name: version or known.get(name, "") for name, version in names.items()}
+    wanted = [name for name, version in names.items() if version is None]
+    wanted += [
+        check_code(each.check)
+        for each in spec.resolved_rubric.criteria
+        if each.check is not None and each.version is None
+    ]
+    return {name: known.get(name, "") for name in wanted}
 
 
 def model_of(spec: RunSpec) -> dict[str, Any]:
@@ -110,13 +131,11 @@ def asked(rubric: Rubric, trial_id: str, *, verified: bool, seed: int | None) ->
 class Keys:
     """The keys of one run's actions under some code, by ``pinned`` name."""
 
-    def __init__(self, spec: RunSpec, code: Mapping[str, str]) -> None:
-        self._spec, self._code = spec, dict(code)
+    def __init__(self, spec: RunSpec, known: Mapping[str, str]) -> None:
+        self._spec, self._code = spec, code_of(spec, known)
         self._rubric = spec.resolved_rubric
         self._rubric_digest = self._rubric.digest
         self._model = model_of(spec)
-        checks = {each.check for each in self._rubric.criteria if each.check is not None}
-        self._checks = {name: self._code.get(check_code(name), "") for name in sorted(checks)}
 
     def world(self, world_id: str) -> str:
         """Key of building a world."""
@@ -126,7 +145,7 @@ class Keys:
         """Key of an agent's try."""
         spec = self._spec
         return identity.generate_key(
-            code=self._code.get(agent_code(spec), ""),
+            code=self._code.agent,
             agent={"name": spec.agent},
             world_digest=world_digest,
             weights_digest=weights_digest,
@@ -138,9 +157,8 @@ class Keys:
 
     def verify(self, trajectory_digest: str) -> str:
         """Key of checking a trajectory."""
-        code = self._code.get(verifier_code(), "")
         return identity.verify_key(
-            code=code, trajectory_digest=trajectory_digest, verifier=VERIFIER
+            code=self._code.verifier, trajectory_digest=trajectory_digest, verifier=VERIFIER
         )
 
     def calls(self, fact: ev.TrialVerified) -> list[tuple[Asked, str]]:
@@ -165,7 +183,7 @@ class Keys:
             "found_doc": fact.found_doc,
         }
         return identity.judge_key(
-            code=self._checks,
+            code=dict(self._code.checks),
             trial_id=fact.trial_id,
             verification=verification,
             rubric_digest=self._rubric_digest,
@@ -177,7 +195,7 @@ class Keys:
         """Key of one optimizer step over its judgments' digests, in their order."""
         spec = self._spec
         return identity.step_key(
-            code=self._code.get(learner_code(spec), ""),
+            code=self._code.learner,
             step=step,
             prior_digest=prior_digest,
             judgments=list(judgments),
