@@ -295,12 +295,17 @@ async def test_a_call_is_claimed_once_in_its_tree(ledger: Ledger) -> None:
     assert stale.answer == "stale"
     second = await other.commit(claim(stale.fence))
     assert second.ok
-    reply = f.judge_call(TRIAL)
-    done = await other.commit(Finish(key, second.fence, [ledger.event(reply)]))
-    assert (await log.commit(claim(0))).answer == "done"
-    assert (await log.commit(claim(0))).result == done.result
+    invalid = f.judge_call(TRIAL, 1, valid=False, score=None, reply=bytes_digest(b"8/10"))
+    await other.commit(Fail(key, second.fence, [ledger.event(invalid)], blobs=[b"8/10"]))
+    assert await ledger.holds_blob(bytes_digest(b"8/10")), "what was paid for is kept"
+    third = await log.commit(claim(second.fence + 1))
+    assert (third.answer, third.failures) == ("ok", 2)
+    reply = f.judge_call(TRIAL, 2)
+    done = await log.commit(Finish(key, third.fence, [ledger.event(reply)]))
+    assert (await other.commit(claim(0))).answer == "done"
+    assert (await other.commit(claim(0))).result == done.result
     facts = await ledger.recorded(log)
-    assert facts == [started(1), started(second.fence), reply]
+    assert facts == [started(1), started(second.fence), invalid, started(third.fence), reply]
     # The sweeper leaves calls alone: whoever judges the trial comes back for them.
     assert await log.open_work(ledger.partition, -1, 10) == []
 

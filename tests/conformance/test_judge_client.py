@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 from support import golden
-from support.asking import questions
+from support.asking import MODEL, questions
 from support.judge_servers import http, scripted
 from trialog.judge.clients import HttpJudgeClient, JudgeClient
 from trialog.judge.errors import JudgeRefusedError, JudgeTimeoutError, JudgeUnavailableError
 from trialog.judge.memory import MemoryJudgeClient
 from trialog.judge.replies import Prices
 from trialog.judge.scoring import Evidence
-from trialog.judge.standin.reference import InvalidRequestError, reference_reply
+from trialog.judge.standin.answers import answer_to
+from trialog.judge.standin.reference import InvalidRequestError
 from trialog.proto.rubric import BUILT_IN
 
 PRICES = Prices(prompt_usd_per_mtok=2.0, completion_usd_per_mtok=10.0)
@@ -29,7 +30,7 @@ REQUEST = questions(
         found_doc=REWARD["found_doc"],
         n_turns=REWARD["n_turns"],
     ),
-)[0].request
+)[0].sent
 Make = Callable[
     [Callable[[dict[str, Any]], bytes]], contextlib.AbstractAsyncContextManager[JudgeClient]
 ]
@@ -66,7 +67,7 @@ async def ask(client: JudgeClient, **changes: object):
 
 
 async def test_a_verdict_is_read_and_priced(make: Make) -> None:
-    async with make(reference_reply) as client:
+    async with make(answer_to) as client:
         reply = await ask(client)
     assert reply.valid
     assert reply.score == REWARD["judge_score"]
@@ -85,10 +86,24 @@ async def test_an_invalid_reply_is_data_without_a_score(make: Make, raw: bytes) 
 
 
 async def test_a_request_that_is_refused_raises(make: Make) -> None:
-    async with make(reference_reply) as client:
+    async with make(answer_to) as client:
         with pytest.raises(JudgeRefusedError, match="verified") as caught:
             await ask(client, verified="perhaps")
     assert caught.value.status == 400
+
+
+async def test_the_model_reaches_the_judge_and_is_no_prompt(make: Make) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def respond(request: dict[str, Any]) -> bytes:
+        seen.append(request)
+        return b"no verdict, and no word on tokens"
+
+    model = {"model": "another/model-2", "temperature": 0.5, "max_tokens": 77}
+    async with make(respond) as client:
+        first, second = await ask(client), await ask(client, model=model)
+    assert [request["model"] for request in seen] == [MODEL, model]
+    assert first.prompt_tokens == second.prompt_tokens > 0
 
 
 async def test_an_outage_raises(make: Make) -> None:
@@ -105,7 +120,7 @@ async def test_a_lone_surrogate_reaches_the_judge(make: Make) -> None:
 
     def respond(request: dict[str, Any]) -> bytes:
         seen.append(request)
-        return reference_reply(request)
+        return answer_to(request)
 
     trajectory = {"turns": [], "answer": "\ud800", "files": []}
     async with make(respond) as client:
@@ -114,7 +129,7 @@ async def test_a_lone_surrogate_reaches_the_judge(make: Make) -> None:
 
 
 async def test_calls_run_side_by_side(make: Make) -> None:
-    async with make(reference_reply) as client:
+    async with make(answer_to) as client:
         replies = await asyncio.gather(*(ask(client) for _ in range(40)))
     assert {reply.score for reply in replies} == {REWARD["judge_score"]}
 

@@ -19,6 +19,7 @@ from trialog.proto import events as ev
 from trialog.proto.ids import event_id
 from trialog.proto.slots import slot_of
 from trialog.proto.work import WorkName, work_of
+from trialog.spine.budget import MAX_COST, Budget, Cost
 
 MAX_EVENT_BYTES = 4096
 MAX_RUN_REQUESTED_BYTES = 131_072
@@ -146,10 +147,14 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class NewWork:
-    """Work that no event offers and the claim itself brings into being: a judge call."""
+    """Work that no event offers and the claim itself brings into being: a judge call.
+
+    The run that claims it pays for it; ``worst`` is the most that it may cost.
+    """
 
     kind: str
     run_id: str
+    worst: Cost = Cost()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +174,13 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """End held work with the facts it established."""
+    """End held work with the facts it established; ``paid`` is what a judge call did cost."""
 
     key: str
     fence: int
     events: Sequence[NewEvent] = ()
     blobs: Sequence[bytes] = ()
+    paid: Cost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +188,17 @@ class Fail:
     """End an attempt with the failure as a fact; ``injected`` ones are counted apart too.
 
     Nobody may claim the work before the driver has answered: a budget is not overdrawn by a
-    message that comes twice. A judge call is free at once: its judgment has the budget.
+    message that comes twice. A judge call is free at once: its judgment has the budget, and an
+    invalid reply is kept in ``blobs``. ``paid`` is what the call did cost, or may have; None: no
+    request was sent.
     """
 
     key: str
     fence: int
     events: Sequence[NewEvent] = ()
     injected: bool = False
+    blobs: Sequence[bytes] = ()
+    paid: Cost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +216,15 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveBack:
+    """Set held work free because it cannot go on now: nobody is to blame, nothing is counted."""
+
+    key: str
+    fence: int
+    events: Sequence[NewEvent] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Renew:
     """Extend a lease."""
 
@@ -214,13 +233,13 @@ class Renew:
     lease_ms: int
 
 
-Member = Append | Claim | Finish | Fail | Release | Renew
+Member = Append | Claim | Finish | Fail | Release | GiveBack | Renew
 
 
 def checked(member: Member) -> Member:
     """Return a member that any log can keep; an event that it names twice is named once.
 
-    Raises InvalidMemberError for keys, leases, fences and blobs beyond what is kept, and
+    Raises InvalidMemberError for keys, leases, fences, costs and blobs beyond what is kept, and
     SlotTakenError when two of its own facts fill one slot.
     """
     keys = member.closes if isinstance(member, Append) else (member.key,)
@@ -234,7 +253,10 @@ def checked(member: Member) -> Member:
         raise InvalidMemberError(f"a lease of {member.lease_ms} ms is not from 1 to {MAX_LEASE_MS}")
     if isinstance(member, Renew):
         return member
-    for data in member.blobs if isinstance(member, Finish) else ():
+    cost = cost_in(member)
+    if cost is not None and not all(0 <= part <= MAX_COST for part in cost):
+        raise InvalidMemberError(f"{cost} is no cost of a call")
+    for data in member.blobs if isinstance(member, Finish | Fail) else ():
         if len(data) > MAX_INLINE_BLOB_BYTES:
             raise InvalidMemberError(f"a blob of {len(data)} bytes does not ride in a batch")
     by_id = {event.event_id: event for event in member.events}
@@ -245,6 +267,17 @@ def checked(member: Member) -> Member:
     return replace(member, events=tuple(by_id.values()))
 
 
+def cost_in(member: Member) -> Cost | None:
+    """Return the cost that a member tells: at worst of a claimed call, as paid of an ended one."""
+    match member:
+        case Claim(creates=NewWork(worst=worst)):
+            return worst
+        case Finish(paid=paid) | Fail(paid=paid):
+            return paid
+        case _:
+            return None
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What became of a member.
@@ -252,9 +285,9 @@ class Verdict:
     ``answer``: ok; closed (renewed, but nobody needs the work); lost; fenced; different (another
     fact holds a slot); and of a claim held, done, refused (the run is not running), stale (the
     fence is another, or lapsed and must be expected), early, undecided (a failed attempt awaits
-    the driver's answer), unknown. ``result`` is the position
-    of the member's last event, or of the work's result when done. The counts are those before
-    the member, but for ``lost``, which a takeover counts at once.
+    the driver's answer), unfunded (the run's budget has no room for the call), unknown.
+    ``result`` is the position of the member's last event, or of the work's result when done. The
+    counts are those before the member, but for ``lost``, which a takeover counts at once.
     """
 
     answer: str
@@ -334,4 +367,8 @@ class EventLog(Protocol):
 
     async def end(self, partition: int) -> int:
         """Return the position of the partition's last event; 0 when it has none."""
+        ...
+
+    async def budget(self, run_id: str) -> Budget | None:
+        """Return a run's budget, None for one that has none."""
         ...

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from support import golden
-from support.asking import questions
+from support.asking import MODEL, questions
 from support.judge_servers import http, scripted, standin
 from trialog.judge.clients import MAX_REPLY_BYTES, HttpJudgeClient
 from trialog.judge.errors import JudgeRefusedError, JudgeTimeoutError, JudgeUnavailableError
@@ -26,7 +26,7 @@ def request_for(run: str, reward: dict[str, Any]) -> dict[str, Any]:
         found_doc=reward["found_doc"],
         n_turns=reward["n_turns"],
     )
-    return questions(BUILT_IN[golden.RUBRICS[run]], evidence)[0].request
+    return questions(BUILT_IN[golden.RUBRICS[run]], evidence)[0].sent
 
 
 CASES = [(run, reward) for run in golden.RUBRICS for reward in golden.rewards(run)]
@@ -89,6 +89,38 @@ async def test_a_bad_body_is_a_problem_and_no_call(url: str, body: bytes) -> Non
     assert answer.headers["content-type"] == "application/problem+json"
     assert set(answer.json()) == {"type", "title", "status", "detail"}
     assert (await counted(url))["calls"] == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "field"),
+    [
+        (None, "model"),
+        ("gpt", "model"),
+        (MODEL | {"temperature": 3}, "temperature"),
+        (MODEL | {"max_tokens": 0}, "max_tokens"),
+        (MODEL | {"top_p": 1}, "top_p"),
+        ({"model": "m", "temperature": 0}, "max_tokens"),
+    ],
+)
+async def test_a_model_that_is_none_is_refused_by_name_and_no_call(
+    url: str, model: object, field: str
+) -> None:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        answer = await http.post(f"{url}/v1/judge", json=REQUEST | {"model": model})
+    assert answer.status_code == 400
+    assert field in answer.json()["detail"]
+    assert (await counted(url))["calls"] == 0
+
+
+async def test_every_model_scores_by_the_formula_at_the_same_cost(client: HttpJudgeClient) -> None:
+    async def ask(**model: object) -> tuple[float | None, int, int]:
+        request = REQUEST | {"model": MODEL | model}
+        reply = await client.call(request, idempotency_key="k", latency_s=0, timeout_s=30)
+        return reply.score, reply.prompt_tokens, reply.completion_tokens
+
+    expected = await ask()
+    assert expected[0] == CASES[1][1]["judge_score"]
+    assert await ask(model="another/model-2", temperature=1.5, max_tokens=1) == expected
 
 
 async def test_bad_latency_and_huge_bodies_are_refused(url: str) -> None:

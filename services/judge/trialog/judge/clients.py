@@ -39,8 +39,10 @@ class JudgeReply(msgspec.Struct, frozen=True):
 def reply_of(
     request: dict[str, Any], raw: bytes, *, prices: Prices, latency_ms: float
 ) -> JudgeReply:
-    """Return the reply that bytes are to a request."""
-    reading = read_reply(request, raw)
+    """Return the reply that bytes are to a request. Which model was asked is no part of a prompt:
+    where the reply does not tell its tokens, they are estimated without it."""
+    asked = {name: value for name, value in request.items() if name != "model"}
+    reading = read_reply(asked, raw)
     return JudgeReply(
         score=reading.score,
         scores=reading.scores,
@@ -54,7 +56,11 @@ def reply_of(
 
 
 class JudgeClient(Protocol):
-    """Asks a model for one verdict. One call of ``call`` is at most one call of the model."""
+    """Asks a model for one verdict. One call of ``call`` is at most one call of the model.
+
+    A request holds ``model`` ({"model", "temperature", "max_tokens"}), ``rubric`` or ``criterion``
+    and the trajectory.
+    """
 
     async def call(
         self, request: dict[str, Any], *, idempotency_key: str, latency_s: float, timeout_s: float

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from trialog.judge import scoring
-from trialog.judge.calls import Calls
+from trialog.judge.calls import Answer, Calls
 from trialog.judge.errors import JudgeRefusedError, ScoringError
 from trialog.judge.scoring import Evidence, Verdict
 from trialog.proto import events as ev
 from trialog.proto.ids import parse_trial_id
+from trialog.proto.keys import model_of
 from trialog.proto.policy import world_of
 from trialog.spine.blobs import BlobStore
 from trialog.spine.consumer import AttemptFailedError, Held
@@ -45,16 +47,17 @@ class Handlers:
         spec = held.run.spec
         rubric = spec.resolved_rubric
         evidence = await self._evidence(fact, needed=rubric.scoring != "check")
-        verdicts: dict[str, Verdict] = {}
+        model = model_of(spec)
+        answers: dict[str, Answer] = {}
         for asked, key in held.run.keys.calls(fact):
-            call = scoring.Call(asked.criterion, key, scoring.request_of(asked, evidence))
-            reply = await self._calls.ask(held, fact.trial_id, call)
-            assert reply.score is not None
-            verdicts[call.criterion] = Verdict(reply.score, reply.scores)
+            request = {"model": model, **scoring.request_of(asked, evidence)}
+            call = scoring.Call(asked.criterion, key, request)
+            answers[call.criterion] = await self._calls.ask(held, fact.trial_id, call)
         if scoring.flakes(fact.trial_id, held.injected, spec.faults.judge_flake_rate, spec.seed):
             raise AttemptFailedError("injected", "the judge flaked after its call was recorded")
+        verdicts = {criterion: _verdict(answer.reply) for criterion, answer in answers.items()}
         judgment = scoring.judgment(rubric, evidence, verdicts)
-        await held.finish(_judged(held.run, fact, judgment))
+        await held.finish(_judged(held.run, fact, judgment, list(answers.values())))
 
     async def _evidence(self, fact: ev.TrialVerified, *, needed: bool) -> Evidence:
         """Return what is judged; deterministic checks need no trajectory."""
@@ -65,7 +68,24 @@ class Handlers:
         return Evidence(fact.trial_id, trajectory, fact.verified, fact.found_doc, fact.n_turns)
 
 
-def _judged(run: Run, fact: ev.TrialVerified, judgment: scoring.Judgment) -> ev.Judged:
+def _verdict(reply: ev.JudgeCallRecorded) -> Verdict:
+    assert reply.score is not None
+    return Verdict(reply.score, reply.scores)
+
+
+def _bill(replies: Iterable[ev.JudgeCallRecorded]) -> ev.Bill:
+    paid = list(replies)
+    return ev.Bill(
+        len(paid),
+        sum(reply.prompt_tokens for reply in paid),
+        sum(reply.completion_tokens for reply in paid),
+        sum(reply.cost_microusd for reply in paid),
+    )
+
+
+def _judged(
+    run: Run, fact: ev.TrialVerified, judgment: scoring.Judgment, answers: list[Answer]
+) -> ev.Judged:
     return ev.Judged(
         fact.trial_id,
         fact.step,
@@ -78,4 +98,6 @@ def _judged(run: Run, fact: ev.TrialVerified, judgment: scoring.Judgment) -> ev.
         fact.found_doc,
         fact.n_turns,
         judgment.scores,
+        _bill(answer.reply for answer in answers),
+        _bill(answer.reply for answer in answers if not answer.made),
     )

@@ -18,11 +18,12 @@ async def run(context: Context) -> None:
     assert isinstance(settings, JudgeSettings)
     prices = Prices(settings.judge_prompt_usd_per_mtok, settings.judge_completion_usd_per_mtok)
     client = HttpJudgeClient(settings.judge_url, prices=prices)
+    calls = Calls(context.log, context.blobs, client)
     try:
-        calls = Calls(context.log, context.blobs, client)
         handlers = Handlers(calls, context.blobs)
         await work(context, {"judge": handlers.on_trial_verified})
     finally:
+        await calls.close()
         await client.close()
 
 

@@ -11,7 +11,8 @@ from typing import Any
 from trialog.judge.clients import JudgeReply, reply_of
 from trialog.judge.errors import JudgeRefusedError, JudgeTimeoutError
 from trialog.judge.replies import Prices
-from trialog.judge.standin.reference import InvalidRequestError, reference_reply
+from trialog.judge.standin.answers import answer_to
+from trialog.judge.standin.reference import InvalidRequestError
 
 Respond = Callable[[dict[str, Any]], bytes]
 
@@ -22,7 +23,7 @@ class MemoryJudgeClient:
     The function may raise a JudgeCallError to play an outage; InvalidRequestError is a refusal.
     """
 
-    def __init__(self, respond: Respond = reference_reply, *, prices: Prices | None = None) -> None:
+    def __init__(self, respond: Respond = answer_to, *, prices: Prices | None = None) -> None:
         self._respond = respond
         self._prices = prices or Prices()
         self.calls: Counter[str] = Counter()

@@ -12,11 +12,12 @@ from trialog.proto.canonical import canonical
 from trialog.proto.rubric import UNIT
 
 BYTES_PER_TOKEN = 4
+MAX_TOKENS = 2**31  # of one call; nobody's sums overflow, whatever a reply tells
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What a reply says. Invalid: no score at all. Tokens the reply does not tell are estimated
-    from the bytes, so that no call looks free to a budget."""
+    """What a reply says. Invalid: no score at all. Tokens the reply does not tell, or not
+    believably, are estimated from the bytes, so that no call looks free to a budget."""
 
     score: float | None
     scores: dict[str, float]
@@ -120,5 +121,5 @@ def _tokens(body: dict[str, Any], request: dict[str, Any], raw: bytes) -> tuple[
 
 
 def _count(value: Any) -> int | None:
-    sound = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+    sound = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
     return value if sound else None

@@ -62,7 +62,7 @@ class MemoryStore:
         if verdict.ok:
             last = self._record(events, incarnation)
             verdict = replace(verdict, result=verdict.result if last is None else last)
-            if isinstance(member, Finish):
+            if isinstance(member, Finish | Fail):
                 self.blobs |= {hashlib.sha256(data).hexdigest(): data for data in member.blobs}
             self._apply(member, row, verdict, incarnation)
         return verdict

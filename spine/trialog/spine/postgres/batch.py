@@ -6,7 +6,18 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from trialog.spine.log import Append, Claim, Fail, Finish, Member, NewEvent, Release, Renew
+from trialog.spine.log import (
+    Append,
+    Claim,
+    Fail,
+    Finish,
+    GiveBack,
+    Member,
+    NewEvent,
+    Release,
+    Renew,
+    cost_in,
+)
 
 _MEMBER_COLUMNS = 8
 _EVENT_COLUMNS = 15
@@ -18,14 +29,17 @@ def batch_arguments(incarnation: int, members: Sequence[Member]) -> list[Any]:
     events: list[tuple[Any, ...]] = []
     closes: list[tuple[int, str]] = []
     blobs: list[tuple[int, bytes, bytes]] = []
+    costs: list[tuple[int, int, int]] = []
     for index, member in enumerate(members, 1):
         rows.append(_member_row(member))
         if isinstance(member, Renew):
             continue
         events.extend(_event_row(index, event) for event in member.events)
+        if (cost := cost_in(member)) is not None:
+            costs.append((index, *cost))
         if isinstance(member, Append):
             closes.extend((index, key) for key in member.closes)
-        if isinstance(member, Finish):
+        if isinstance(member, Finish | Fail):
             blobs.extend((index, hashlib.sha256(b).digest(), b) for b in member.blobs)
     return [
         incarnation,
@@ -33,6 +47,7 @@ def batch_arguments(incarnation: int, members: Sequence[Member]) -> list[Any]:
         *_columns(events, _EVENT_COLUMNS),
         *_columns(closes, 2),
         *_columns(blobs, 3),
+        *_columns(costs, 3),
     ]
 
 
@@ -56,6 +71,8 @@ def _member_row(member: Member) -> tuple[Any, ...]:
             return (b"x", key, fence, None, None, injected, None, None)
         case Release(key=key, fence=fence, dead=dead):
             return (b"d" if dead else b"b", key, fence, None, None, None, None, None)
+        case GiveBack(key=key, fence=fence):
+            return (b"g", key, fence, None, None, None, None, None)
         case Renew(key=key, fence=fence, lease_ms=lease):
             return (b"r", key, fence, None, lease, None, None, None)
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
+from trialog.judge.standin.answers import answer_to
 from trialog.judge.standin.counter import CallCounter
-from trialog.judge.standin.reference import InvalidRequestError, reference_reply
+from trialog.judge.standin.reference import InvalidRequestError
 
 MAX_BODY_BYTES = 4_000_000
 MAX_LATENCY_S = 86_400.0
@@ -27,7 +28,7 @@ def application(counter: CallCounter) -> FastAPI:
         try:
             latency_s = _latency_s(request.headers.get(LATENCY_HEADER, "0"))
             body = _parsed(await _read(request))
-            answer = reference_reply(body)
+            answer = answer_to(body)
         except _TooLargeError as error:
             return _problem(413, "Body too large", str(error))
         except InvalidRequestError as error:
