@@ -43,6 +43,9 @@ def make_run(run_id: str = RUN, state: str = "running", **changes: Any) -> dict[
         "run_id": run_id,
         "state": state,
         "parent": None,
+        "root": run_id,
+        "mode": "recompute",
+        "from_step": 0,
         "rubric": "v1",
         "created_at": "2026-11-30T12:00:00.000000+00:00",
         "labels": {},
@@ -80,7 +83,12 @@ def make_trial(trial_id: str, **changes: Any) -> dict[str, Any]:
         "verified": True,
         "judge_score": 1.31,
         "reward": 2.31,
-        "provenance": None,
+        "scores": {"correct": 1.0, "efficiency": 1.0, "tidiness": 1.0},
+        "judge_calls": {"executed": 1, "recovered": 0},
+        "provenance": {
+            action: {"state": "executed", "run_id": RUN, "position": number}
+            for number, action in enumerate(("generate", "verify", "judge"), 2)
+        },
     }
     return trial | changes
 

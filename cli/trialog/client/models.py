@@ -42,6 +42,7 @@ class Step(TypedDict):
     weights_digest: str | None
     actor: str | None
     trained: bool | None
+    provenance: Provenance | None
 
 
 class StepPage(TypedDict):
@@ -58,6 +59,9 @@ class Run(TypedDict):
     run_id: str
     state: RunState
     parent: str | None
+    root: str
+    mode: Literal["recompute", "rescore"]
+    from_step: int
     rubric: str
     created_at: str
     labels: dict[str, str]
@@ -93,6 +97,15 @@ class RunPage(TypedDict):
     next_cursor: str | None
 
 
+class Provenance(TypedDict):
+    """Where an action's outcome was first recorded: ``executed`` by the run itself, or
+    ``recovered`` from an ancestor."""
+
+    state: Literal["executed", "recovered"]
+    run_id: str
+    position: int
+
+
 class Turn(TypedDict):
     """One interaction of the agent: the document it read and whether it held the secret."""
 
@@ -101,7 +114,8 @@ class Turn(TypedDict):
 
 
 class Trial(TypedDict):
-    """One trial; ``trial_id`` is the id within its run. Without a verdict the scores are None."""
+    """One trial; ``trial_id`` is the id within its run. Without a verdict the scores are None.
+    ``provenance`` is by action: generate, verify, judge; None for what is not done."""
 
     trial_id: str
     step: int
@@ -116,7 +130,9 @@ class Trial(TypedDict):
     verified: bool | None
     judge_score: float | None
     reward: float | None
-    provenance: dict[str, Any] | None
+    scores: dict[str, float]
+    judge_calls: dict[str, int]
+    provenance: dict[str, Provenance | None]
 
 
 class TrialPage(TypedDict):

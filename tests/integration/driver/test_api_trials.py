@@ -54,7 +54,17 @@ async def test_a_trial_shows_what_its_agent_did(
         "ab",
         ["answer.txt"],
     )
-    assert (trial["state"], trial["attempts"], trial["provenance"]) == ("judged", 1, None)
+    assert (trial["state"], trial["attempts"]) == ("judged", 1)
+    positions = {event["type"]: event["position"] for event in trial["events"]}
+    assert trial["provenance"] == {
+        action: {"state": "executed", "run_id": run_id, "position": positions[kind]}
+        for action, kind in (
+            ("generate", "TrajectoryRecorded"),
+            ("verify", "TrialVerified"),
+            ("judge", "Judged"),
+        )
+    }
+    assert trial["judge_calls"] == {"executed": 1, "recovered": 0}
     assert (trial["judge_score"], trial["reward"], trial["verified"]) == (1.0, 2.0, True)
     assert [event["type"] for event in trial["events"]] == [
         "TrialRequested",

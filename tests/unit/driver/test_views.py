@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from support import facts as f
 from trialog.driver.views import (
@@ -134,6 +135,7 @@ def test_a_step_shows_its_counts_means_and_recorded_times() -> None:
         "actor": "trainer-1",
         "pid": 77,
         "trained": True,
+        "provenance": {"state": "executed", "run_id": f.RUN, "position": 19},
         "requested_at": "2026-11-30T12:00:04.000000+00:00",
         "applied_at": "2026-11-30T12:00:19.000000+00:00",
     }
@@ -223,7 +225,7 @@ def test_a_trial_counts_attempts_by_stage_and_losses_apart() -> None:
     ]
     assert (doc["judge_score"], doc["reward"]) == (1.0, 2.0)
     assert (doc["verified"], doc["found_doc"], doc["n_turns"]) == (True, 3, 2)
-    assert (doc["trajectory"], doc["provenance"]) == ("0" * 64, None)
+    assert doc["trajectory"] == "0" * 64
 
 
 def test_a_trial_that_exhausted_its_retries_was_tried_as_often_as_it_was() -> None:
@@ -274,8 +276,45 @@ def test_recovered_actions_are_no_executed_ones_and_cost_nothing() -> None:
     assert set(doc["counts"]["executed"].values()) == {0}
     assert set(doc["counts"]["recovered"].values()) == {1}
     assert doc["cost"]["judge_calls"] == 0
-    trial = trial_from(facts)
-    assert trial["provenance"] == {"run_id": "r-ponmlkjihgfedcba", "position": 12}
+    trial, (step,) = trial_from(facts), steps_of(facts)
+    source = {"state": "recovered", "run_id": "r-ponmlkjihgfedcba", "position": 12}
+    assert trial["provenance"] == dict.fromkeys(("generate", "verify", "judge"), source)
+    assert trial["judge_calls"] == {"executed": 0, "recovered": 1}
+    assert step["provenance"] == source
+
+
+def test_what_is_executed_is_told_from_what_is_recovered_and_from_what_is_not_done_yet() -> None:
+    """A trial whose trajectory an ancestor has and whose judgment is this run's own."""
+    origin = ev.Provenance("r-ponmlkjihgfedcba", 12)
+    facts = [
+        f.run_requested(),
+        f.trial_requested(TRIAL),
+        f.trajectory(TRIAL, provenance=origin),
+        f.verified(TRIAL),
+        f.judge_call(TRIAL, valid=False, score=None),
+        f.judge_call(TRIAL, ordinal=1),
+        f.judged(TRIAL),
+    ]
+    recovered = {"state": "recovered", "run_id": "r-ponmlkjihgfedcba", "position": 12}
+    verified = {"state": "executed", "run_id": f.RUN, "position": 4}
+    judged = {"state": "executed", "run_id": f.RUN, "position": 7}
+    at_first = trial_from(facts[:2])["provenance"]
+    assert at_first == {"generate": None, "verify": None, "judge": None}
+    half = trial_from(facts[:4])["provenance"]
+    assert half == {"generate": recovered, "verify": verified, "judge": None}
+    doc = trial_from(facts)
+    assert doc["provenance"] == {"generate": recovered, "verify": verified, "judge": judged}
+    assert doc["judge_calls"] == {"executed": 2, "recovered": 0}
+
+
+def test_a_run_shows_its_place_in_its_tree() -> None:
+    assert (doc := run_of([f.run_requested()]))["root"] == f.RUN
+    assert (doc["mode"], doc["from_step"]) == ("recompute", 0)
+    request = msgspec.structs.replace(
+        f.run_requested(), root="r-ponmlkjihgfedcba", mode="rescore", from_step=0
+    )
+    forked = run_of([request])
+    assert (forked["root"], forked["mode"]) == ("r-ponmlkjihgfedcba", "rescore")
 
 
 def test_an_invalid_reply_is_paid_for_and_an_untrained_step_is_no_training() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from trialog.cli import output
+from trialog.cli import output, provenance
 from trialog.cli.commands.options import (
     All,
     Limit,
@@ -166,17 +166,16 @@ def trials(
     else:
         columns = ("trial", "world", "state", "attempts>", "turns>", "verified", "score>")
         output.print_table(
-            (*columns, "reward>", "files", "recovered from"),
+            (*columns, "reward>", "files", "recovered", "from"),
             map(_trial_row, found),
-            whole=("trial", "world", "state", "recovered from"),
-            optional=("files", "recovered from", "world"),
+            whole=("trial", "world", "state", "from"),
+            optional=("files", "from", "recovered", "world"),
         )
     if cursor is not None:
         output.note("there are more: see them with --all")
 
 
 def _trial_row(trial: Trial) -> tuple[object, ...]:
-    source = trial["provenance"] or {}
     return (
         trial["trial_id"],
         trial["world_id"],
@@ -187,7 +186,8 @@ def _trial_row(trial: Trial) -> tuple[object, ...]:
         trial["judge_score"],
         trial["reward"],
         trial["files_written"],
-        source.get("run_id"),
+        provenance.recovered(trial["provenance"]),
+        provenance.sources(trial["provenance"]),
     )
 
 

@@ -196,6 +196,7 @@ class Projector:
                 *_columns(key for key, _ in trials),
                 [doc["step"] for _, doc in trials],
                 [doc["state"] for _, doc in trials],
+                [doc["reward"] for _, doc in trials],
                 [_text(doc) for _, doc in trials],
             )
         return bool(kept)

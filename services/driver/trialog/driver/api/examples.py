@@ -12,6 +12,7 @@ from trialog.proto.policy import N_DOCS
 from trialog.proto.runspec import RunSpec
 
 _AT = "2026-11-30T12:00:00.000000+00:00"
+_PARENT = "r-ponmlkjihgfedcba"
 _LATER = "2026-11-30T12:00:09.000000+00:00"
 _DIGEST = "950f44c972026213920af37bbe189484f8071af90fe6e06fee23820454659fa3"
 _ACTIONS = {"build_world": 3, "generate": 18, "verify": 18, "judge_call": 18, "judge": 18}
@@ -35,6 +36,7 @@ STEP: dict[str, Any] = {
     "actor": "be8a064d6ad435fc79b7311c01000000",
     "pid": 4242,
     "trained": True,
+    "provenance": {"state": "executed", "run_id": RUN_ID, "position": 56},
     "requested_at": _AT,
     "applied_at": _LATER,
 }
@@ -50,6 +52,9 @@ _SUMMARY: dict[str, Any] = {
     "mean_reward": 2.358,
 }
 RUN: dict[str, Any] = _SUMMARY | {
+    "root": RUN_ID,
+    "mode": "recompute",
+    "from_step": 0,
     "ended_at": _LATER,
     "spec": RunSpec(labels={"team": "search"}).recorded(),
     "position": 147,
@@ -102,7 +107,12 @@ TRIAL: dict[str, Any] = {
     "judge_score": 1.322,
     "scores": {"correct": 1.0, "efficiency": 0.875, "tidiness": 1.0},
     "reward": 2.322,
-    "provenance": None,
+    "judge_calls": {"executed": 1, "recovered": 0},
+    "provenance": {
+        "generate": {"state": "recovered", "run_id": _PARENT, "position": 24},
+        "verify": {"state": "recovered", "run_id": _PARENT, "position": 25},
+        "judge": {"state": "executed", "run_id": RUN_ID, "position": 38},
+    },
     "trajectory": _DIGEST,
     "skip_reason": None,
     "skip_message": None,

@@ -16,6 +16,7 @@ from trialog.proto.policy import N_DOCS
 RunState = Literal["running", "paused", "completed", "failed", "cancelled"]
 TrialState = Literal["requested", "recorded", "verified", "judged", "skipped", "cancelled"]
 StepState = Literal["running", "training", "applied"]
+RunMode = Literal["recompute", "rescore"]
 
 RUN_ID = "r-abcdefghijklmnop"
 TRIAL_ID = "s0-p1-n0"
@@ -86,6 +87,31 @@ class Cost(_Shape):
     usd: float
 
 
+class Provenance(_Shape):
+    """Where an action's outcome was first recorded: ``executed`` by this run, or ``recovered`` from
+    an ancestor's log, where it was paid for."""
+
+    state: Literal["executed", "recovered"]
+    run_id: str = Field(examples=[RUN_ID])
+    position: int
+
+
+class Provenances(_Shape):
+    """The three actions of a trial; null: not done yet, or never."""
+
+    generate: Provenance | None
+    verify: Provenance | None
+    judge: Provenance | None
+
+
+class Calls(_Shape):
+    """Judge calls recorded for a trial: made by this run, or taken over from another of its tree.
+    A recovered judgment takes none."""
+
+    executed: int
+    recovered: int
+
+
 class Fault(_Shape):
     """A fault that the run asked for and that struck."""
 
@@ -112,7 +138,8 @@ class Step(_Shape):
     weights_digest: str | None
     actor: str | None
     pid: int | None
-    trained: bool | None = Field(description="False: nothing was scored, the weights stayed.")
+    trained: bool | None = Field(description="False: nothing to train on, the weights stayed.")
+    provenance: Provenance | None = Field(description="Null until the step is applied.")
     requested_at: datetime
     applied_at: datetime | None
 
@@ -123,6 +150,9 @@ class Run(_Shape):
     run_id: str = Field(examples=[RUN_ID])
     state: RunState
     parent: str | None
+    root: str = Field(description="The run that its tree began with.")
+    mode: RunMode = Field(description="rescore: it only judges its parent's trajectories.")
+    from_step: int = Field(description="Steps below it stand as the parent has them.")
     rubric: str = Field(examples=["v1"])
     created_at: datetime = Field(examples=[_AT])
     ended_at: datetime | None
@@ -175,13 +205,6 @@ class StepPage(_Shape):
     next_cursor: str | None
 
 
-class Provenance(_Shape):
-    """Where a recovered fact was first recorded."""
-
-    run_id: str
-    position: int
-
-
 class Failure(_Shape):
     """An attempt that failed; ``n`` counts from 0 within its budget."""
 
@@ -215,7 +238,8 @@ class Trial(_Shape):
     judge_score: float | None
     scores: dict[str, float]
     reward: float | None
-    provenance: Provenance | None
+    judge_calls: Calls
+    provenance: Provenances
     trajectory: str | None = Field(description="Digest of the trajectory's bytes.")
     skip_reason: str | None
     skip_message: str | None

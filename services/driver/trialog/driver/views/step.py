@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trialog.driver.views.documents import Doc, rounded, timestamp
+from trialog.driver.views.documents import Doc, first_recorded, rounded, timestamp
 from trialog.proto import events as ev
 from trialog.spine.log import Recorded
 
@@ -78,6 +78,7 @@ def _new_step(number: int, event: Recorded) -> Doc:
         "actor": None,
         "pid": None,
         "trained": None,
+        "provenance": None,
         "requested_at": timestamp(event.recorded_at),
         "applied_at": None,
     }
@@ -95,4 +96,5 @@ def _applied(doc: Doc, event: Recorded, fact: ev.StepApplied) -> None:
     doc["actor"] = fact.actor or None
     doc["pid"] = fact.pid or None
     doc["trained"] = fact.trained
+    doc["provenance"] = first_recorded(event, fact.provenance)
     doc["applied_at"] = timestamp(event.recorded_at)

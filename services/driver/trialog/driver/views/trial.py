@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trialog.driver.views.documents import Doc, add, timestamp
+from trialog.driver.views.documents import Doc, add, first_recorded, timestamp
 from trialog.proto import events as ev
 from trialog.proto.work import GENERATE, JUDGE, VERIFY
 from trialog.spine.log import Recorded
@@ -22,6 +22,7 @@ def trial_of(fact: ev.Fact) -> str | None:
             ev.TrialRequested()
             | ev.TrajectoryRecorded()
             | ev.TrialVerified()
+            | ev.JudgeCallRecorded()
             | ev.Judged()
             | ev.TrialSkipped()
             | ev.TrialCancelled()
@@ -48,14 +49,18 @@ def evolve_trial(doc: Doc | None, event: Recorded, fact: ev.Fact) -> Doc | None:
         case ev.TrajectoryRecorded():
             doc["attempt"], doc["n_turns"] = fact.attempt, fact.n_turns
             doc["trajectory"] = fact.blob
-            doc["provenance"] = _provenance(fact.provenance)
+            doc["provenance"][GENERATE] = first_recorded(event, fact.provenance)
             _reach(doc, "recorded", VERIFY)
         case ev.TrialVerified():
             doc["verified"], doc["found_doc"] = fact.verified, fact.found_doc
+            doc["provenance"][VERIFY] = first_recorded(event, fact.provenance)
             _reach(doc, "verified", JUDGE)
+        case ev.JudgeCallRecorded():
+            add(doc["judge_calls"], "executed" if fact.provenance is None else "recovered")
         case ev.Judged():
             doc["judge_score"], doc["reward"], doc["scores"] = fact.score, fact.reward, fact.scores
             doc["verified"], doc["found_doc"] = fact.verified, fact.found_doc
+            doc["provenance"][JUDGE] = first_recorded(event, fact.provenance)
             _end(doc, event, "judged")
         case ev.TrialSkipped():
             doc["skip_reason"], doc["skip_message"] = fact.reason, fact.message[:_MESSAGE_CHARS]
@@ -92,7 +97,8 @@ def _new_trial(event: Recorded, fact: ev.TrialRequested) -> Doc:
         "judge_score": None,
         "scores": {},
         "reward": None,
-        "provenance": None,
+        "judge_calls": {"executed": 0, "recovered": 0},
+        "provenance": {GENERATE: None, VERIFY: None, JUDGE: None},
         "trajectory": None,
         "skip_reason": None,
         "skip_message": None,
@@ -119,9 +125,3 @@ def _reach(doc: Doc, state: str, next_stage: str) -> None:
 def _end(doc: Doc, event: Recorded, state: str) -> None:
     if doc["state"] not in TRIAL_ENDED:
         doc["state"], doc["ended_at"] = state, timestamp(event.recorded_at)
-
-
-def _provenance(provenance: ev.Provenance | None) -> Doc | None:
-    if provenance is None:
-        return None
-    return {"run_id": provenance.run_id, "position": provenance.position}

@@ -43,6 +43,7 @@ create table run (
     root      text not null,
     state     text not null check (state in ('running', 'paused', 'ended'))
 );
+create index run_root on run (root, position);
 
 create table work (
     key          text primary key,
@@ -114,9 +115,11 @@ create table trial_view (
     trial_id text collate "C" not null,
     step     integer not null,
     state    text not null,
+    reward   double precision,
     doc      json not null,
     primary key (run_id, trial_id)
 );
+comment on column trial_view.reward is 'Of a judged trial: what comparing thousands of them reads.';
 
 create function refuse_change() returns trigger language plpgsql as $$
 begin

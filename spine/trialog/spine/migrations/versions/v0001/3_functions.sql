@@ -142,7 +142,8 @@ create function project(
     r_run text[], r_position bigint[], r_state text[], r_created timestamptz[], r_labels text[],
     r_doc text[],
     s_run text[], s_step integer[], s_doc text[],
-    t_run text[], t_trial text[], t_step integer[], t_state text[], t_doc text[]
+    t_run text[], t_trial text[], t_step integer[], t_state text[],
+    t_reward double precision[], t_doc text[]
 ) returns boolean language plpgsql volatile security definer as $$
 begin
     if not move_cursor('views', p_partition, p_position, '{}', p_incarnation, p_fence) then
@@ -157,10 +158,12 @@ begin
     insert into step_view (run_id, step, doc)
     select u.run, u.step, u.doc::json from unnest(s_run, s_step, s_doc) as u (run, step, doc)
     on conflict (run_id, step) do update set doc = excluded.doc;
-    insert into trial_view (run_id, trial_id, step, state, doc)
-    select u.run, u.trial, u.step, u.state, u.doc::json
-    from unnest(t_run, t_trial, t_step, t_state, t_doc) as u (run, trial, step, state, doc)
-    on conflict (run_id, trial_id) do update set state = excluded.state, doc = excluded.doc;
+    insert into trial_view (run_id, trial_id, step, state, reward, doc)
+    select u.run, u.trial, u.step, u.state, u.reward, u.doc::json
+    from unnest(t_run, t_trial, t_step, t_state, t_reward, t_doc)
+        as u (run, trial, step, state, reward, doc)
+    on conflict (run_id, trial_id) do update
+        set state = excluded.state, reward = excluded.reward, doc = excluded.doc;
     return true;
 end $$;
 

@@ -1,0 +1,38 @@
+"""Whether a trial's actions were executed or recovered, in few words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trialog.client.models import Provenance
+
+ACTIONS = ("generate", "verify", "judge")
+LEGEND = "g v j: generate, verify, judge; a capital was executed by that run, a small one recovered"
+
+
+def letters(actions: Mapping[str, Provenance | None]) -> str:
+    """Return a letter an action: G for one that was executed, g recovered, a dot not done."""
+    return "".join(_letter(action, actions[action]) for action in ACTIONS)
+
+
+def _letter(action: str, source: Provenance | None) -> str:
+    if source is None:
+        return "."
+    return action[0].upper() if source["state"] == "executed" else action[0]
+
+
+def recovered(actions: Mapping[str, Provenance | None]) -> list[str]:
+    """Return the names of the actions that were recovered."""
+    return [action for action in ACTIONS if _is_recovered(actions[action])]
+
+
+def sources(actions: Mapping[str, Provenance | None]) -> list[str]:
+    """Return the runs that recovered actions were first recorded by, each once."""
+    found = [source["run_id"] for source in actions.values() if source and _is_recovered(source)]
+    return list(dict.fromkeys(found))
+
+
+def _is_recovered(source: Provenance | None) -> bool:
+    return source is not None and source["state"] == "recovered"
