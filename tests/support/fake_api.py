@@ -62,9 +62,25 @@ def make_run(run_id: str = RUN, state: str = "running", **changes: Any) -> dict[
             "retried": {k: 0 for k in KINDS if k != "judge_call"},
             "skipped": 0,
         },
-        "cost": {"judge_calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "usd": 0.0},
+        "cost": make_bill()
+        | {
+            "saved_by_memo": make_bill(),
+            "saved_by_recovery": make_bill(),
+            "calls_started": 0,
+            "calls_unrecorded": 0,
+        },
     }
     return run | changes
+
+
+def make_bill(calls: int = 0) -> dict[str, Any]:
+    """Return what so many judge calls cost, each 69 + 16 tokens."""
+    return {
+        "judge_calls": calls,
+        "prompt_tokens": 69 * calls,
+        "completion_tokens": 16 * calls,
+        "usd": 447 * calls / 1_000_000,
+    }
 
 
 def make_trial(trial_id: str, **changes: Any) -> dict[str, Any]:

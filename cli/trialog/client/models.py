@@ -17,13 +17,24 @@ class Counts(TypedDict):
     skipped: int
 
 
-class Cost(TypedDict):
-    """What the judge was paid: calls, tokens, US dollars."""
+class Bill(TypedDict):
+    """What judge calls cost: calls, tokens, US dollars."""
 
     judge_calls: int
     prompt_tokens: int
     completion_tokens: int
     usd: float
+
+
+class Cost(Bill):
+    """What a run paid the judge, and what it did not have to pay for: calls whose replies were on
+    the log, and those under judgments that it recovered. ``calls_unrecorded`` of the calls started
+    have no reply on the log: in flight, or lost with a worker that may have made them."""
+
+    saved_by_memo: Bill
+    saved_by_recovery: Bill
+    calls_started: int
+    calls_unrecorded: int
 
 
 class Step(TypedDict):

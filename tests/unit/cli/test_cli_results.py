@@ -1,12 +1,13 @@
 """What `trialog show` and `trialog events` write of a run."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
-from support.fake_api import RUN, FakeDriver, Served, serve
+from support.fake_api import RUN, FakeDriver, Served, make_bill, serve
 from trialog.cli import main
 
 DIGEST = "0123456789abcdef" * 4
@@ -47,6 +48,26 @@ def test_lost_attempts_are_a_column_when_there_are_some(served: Served, trialog)
     assert row(text, "action")[-1] == "lost"
     assert row(text, "generate")[-1] == "6"
     assert row(text, "judge_call")[-1] == "-"
+
+
+def test_what_was_spent_and_saved_is_a_line_each(served: Served, trialog):
+    run = served.driver.add_run()
+    assert "judge: 0 calls, 0 tokens sent, 0 received, 0.000000 USD\n" in trialog("show", RUN)
+    assert "saved" not in trialog("show", RUN) and "without" not in trialog("show", RUN)
+    run["cost"] |= make_bill(12) | {
+        "saved_by_memo": make_bill(2),
+        "saved_by_recovery": make_bill(6),
+        "calls_started": 13,
+        "calls_unrecorded": 1,
+    }
+    assert trialog("show", RUN).splitlines()[-4:] == [
+        "judge: 12 calls, 828 tokens sent, 192 received, 0.005364 USD",
+        "saved by memo: 2 calls, 138 tokens sent, 32 received, 0.000894 USD",
+        "saved by recovery: 6 calls, 414 tokens sent, 96 received, 0.002682 USD",
+        "without a reply on the log: 1 of 13 calls started "
+        "(in flight, or not known to have been made)",
+    ]
+    assert json.loads(trialog("show", RUN, "-o", "json"))["cost"] == run["cost"]
 
 
 def test_lines_of_events_have_short_digests_and_json_whole_ones(served: Served, trialog):

@@ -22,7 +22,7 @@ from trialog.cli.output import Format
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trialog.client.models import Counts, Event, Run, Trial
+    from trialog.client.models import Bill, Cost, Counts, Event, Run, Trial
 
 # The shapes that scripts rely on: what -o json writes, key by key.
 RUN_KEYS = ("run_id", "state", "parent", "rubric", "created_at", "steps", "counts", "cost")
@@ -121,10 +121,25 @@ def _print_run(run: Run) -> None:
         empty="steps    none",
     )
     _print_counts(run["counts"])
-    cost = run["cost"]
-    print(
-        f"judge: {cost['judge_calls']} calls, {cost['prompt_tokens']} tokens sent, "
-        f"{cost['completion_tokens']} received, {cost['usd']:.4f} USD"
+    _print_cost(run["cost"])
+
+
+def _print_cost(cost: Cost) -> None:
+    print(f"judge: {_bill(cost)}")
+    for name in ("saved_by_memo", "saved_by_recovery"):
+        if cost[name]["judge_calls"]:
+            print(f"{name.replace('_', ' ')}: {_bill(cost[name])}")
+    if cost["calls_unrecorded"]:
+        print(
+            f"without a reply on the log: {cost['calls_unrecorded']} of {cost['calls_started']} "
+            "calls started (in flight, or not known to have been made)"
+        )
+
+
+def _bill(bill: Bill) -> str:
+    return (
+        f"{bill['judge_calls']} calls, {bill['prompt_tokens']} tokens sent, "
+        f"{bill['completion_tokens']} received, {bill['usd']:.6f} USD"
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from trialog.driver.api import schemas
+from trialog.driver.api import rubric_schemas, schemas
 from trialog.driver.api.schemas import RUN_ID, TRIAL_ID, WORK_KEY
 from trialog.proto.policy import N_DOCS
 from trialog.proto.runspec import RunSpec
@@ -71,7 +71,26 @@ RUN: dict[str, Any] = _SUMMARY | {
         "lost": _NOTHING,
         "skipped": 0,
     },
-    "cost": {"judge_calls": 18, "prompt_tokens": 2052, "completion_tokens": 306, "usd": 0.010746},
+    "cost": {
+        "judge_calls": 18,
+        "prompt_tokens": 2052,
+        "completion_tokens": 306,
+        "usd": 0.010746,
+        "saved_by_memo": {
+            "judge_calls": 6,
+            "prompt_tokens": 684,
+            "completion_tokens": 102,
+            "usd": 0.003582,
+        },
+        "saved_by_recovery": {
+            "judge_calls": 0,
+            "prompt_tokens": 0,
+            "completion_tokens": 0,
+            "usd": 0.0,
+        },
+        "calls_started": 18,
+        "calls_unrecorded": 0,
+    },
     "faults": [{"kind": "crash_driver", "step": 1, "recorded_at": _AT}],
     "pauses": 0,
     "pause_reason": None,
@@ -129,6 +148,7 @@ _DEAD = {
 _WORKER = {"worker": "driver-2f1c0a", "service": "driver", "host": "node-1", "pid": 4242}
 
 EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
+    **rubric_schemas.EXAMPLES,
     schemas.Run: RUN,
     schemas.RunPage: {"runs": [_SUMMARY], "next_cursor": None},
     schemas.StepPage: {"steps": [STEP], "next_cursor": None},

@@ -78,13 +78,29 @@ class Counts(_Shape):
     skipped: int
 
 
-class Cost(_Shape):
-    """What executed judge calls took, valid or not."""
+class Bill(_Shape):
+    """What judge calls cost; money to the millionth of a dollar."""
 
     judge_calls: int
     prompt_tokens: int
     completion_tokens: int
     usd: float
+
+
+class Cost(Bill):
+    """What the judge calls that this run made cost, their replies valid or not, and what it did not
+    have to pay for."""
+
+    saved_by_memo: Bill = Field(
+        description="Calls under judgments made here whose replies were on the log: of a twin, an "
+        "earlier attempt, another run of the tree."
+    )
+    saved_by_recovery: Bill = Field(description="Calls under judgments that were recovered.")
+    calls_started: int = Field(description="Claims of a call, each at most one call.")
+    calls_unrecorded: int = Field(
+        description="Calls started without a reply on the log: in flight now, found no judge, or "
+        "made by a worker that died before it could record the reply."
+    )
 
 
 class Provenance(_Shape):

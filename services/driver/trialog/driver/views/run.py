@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from trialog.driver.views import cost
 from trialog.driver.views.documents import Doc, add, rounded, timestamp
 from trialog.proto import events as ev
 from trialog.proto.work import BUILD_WORLD, GENERATE, JUDGE, TRAIN_STEP, VERIFY
@@ -32,10 +33,14 @@ def evolve_run(doc: Doc | None, event: Recorded, fact: ev.Fact) -> Doc | None:
             _count(doc, GENERATE, fact.provenance)
         case ev.TrialVerified():
             _count(doc, VERIFY, fact.provenance)
+        case ev.JudgeCallStarted():
+            cost.call_started(doc["cost"])
         case ev.JudgeCallRecorded():
-            _judge_called(doc, fact)
+            _count(doc, "judge_call", fact.provenance)
+            cost.call_recorded(doc["cost"], fact)
         case ev.Judged():
             _count(doc, JUDGE, fact.provenance)
+            cost.judged(doc["cost"], fact)
         case ev.TrialSkipped():
             doc["counts"]["skipped"] += 1
         case ev.TrialAttemptFailed(failure="lost", stage=stage):
@@ -95,7 +100,7 @@ def _new_run(event: Recorded, fact: ev.RunRequested) -> Doc:
             "lost": dict.fromkeys(STAGES, 0),
             "skipped": 0,
         },
-        "cost": {"judge_calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "usd": 0.0},
+        "cost": cost.new_cost(),
         "faults": [],
         "pauses": 0,
         "pause_reason": None,
@@ -109,19 +114,6 @@ def _step_applied(doc: Doc, fact: ev.StepApplied) -> None:
     doc["steps_applied"] += 1
     doc["mean_reward"] = rounded(fact.mean_reward, 3)
     doc["weights_version"], doc["weights_digest"] = fact.version, fact.digest
-
-
-def _judge_called(doc: Doc, fact: ev.JudgeCallRecorded) -> None:
-    """A call that was made is paid for, valid or not; a recovered one was paid for elsewhere."""
-    _count(doc, "judge_call", fact.provenance)
-    if fact.provenance is not None:
-        return
-    cost = doc["cost"]
-    cost["judge_calls"] += 1
-    cost["prompt_tokens"] += fact.prompt_tokens
-    cost["completion_tokens"] += fact.completion_tokens
-    # Whole millionths are added: sums of floats would depend on their order.
-    cost["usd"] = (round(cost["usd"] * 1_000_000) + fact.cost_microusd) / 1_000_000
 
 
 def _paused_or_resumed(doc: Doc, fact: ev.RunPaused | ev.RunResumed) -> None:
