@@ -19,7 +19,7 @@ from trialog.proto import events as ev
 from trialog.proto.ids import event_id
 from trialog.proto.slots import slot_of
 from trialog.proto.work import WorkName, work_of
-from trialog.spine.budget import MAX_COST, Budget, Cost
+from trialog.spine.budget import FREE, MAX_COST, Budget, Cost
 
 MAX_EVENT_BYTES = 4096
 MAX_RUN_REQUESTED_BYTES = 131_072
@@ -154,7 +154,7 @@ class NewWork:
 
     kind: str
     run_id: str
-    worst: Cost = Cost()
+    worst: Cost = FREE
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from trialog.proto.ids import event_id
+from trialog.spine.budget import Budget
 from trialog.spine.log import DeadWork, Member, OpenWork, Recorded, Verdict, checked
 from trialog.spine.memory.rows import NEVER, UNDECIDED, EventRow, WorkRow
 from trialog.spine.memory.store import MemoryStore, link_of
@@ -40,13 +41,8 @@ class MemoryLog:
 
     async def read_run(self, run_id: str, after: int, limit: int) -> list[Recorded]:
         """Return events of a run above a position, in order."""
-        found = (
-            row.recorded
-            for rows in self.store.events.values()
-            for row in rows
-            if row.recorded.run_id == run_id and row.recorded.position > after
-        )
-        return sorted(found, key=lambda event: event.position)[:limit]
+        found = self.store.events_of(run_id)
+        return [event for event in found if event.position > after][:limit]
 
     async def at_slot(self, run_id: str, slot: str) -> Recorded | None:
         """Return the event that holds a slot of a run, if any."""
@@ -62,6 +58,10 @@ class MemoryLog:
         """Return the position of the partition's last event; 0 when it has none."""
         head = self.store.heads.get(partition)
         return head.position if head else 0
+
+    async def budget(self, run_id: str) -> Budget | None:
+        """Return a run's budget, None for one that has none."""
+        return self.store.budget(run_id)
 
     async def broken_link(self, partition: int, after: int, until: int) -> int | None:
         """Walk the hash chain above ``after``; return the first broken position, or None."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from trialog.spine.budget import Cost
 from trialog.spine.log import Recorded
 
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -40,11 +41,13 @@ class RunRow:
     partition: int
     root: str
     state: str = "running"
+    pauses: int = 0
 
 
 @dataclass(slots=True)
 class WorkRow:
-    """A piece of work; ``incarnation`` is the process that holds it."""
+    """A piece of work; ``incarnation`` is the process that holds it. Of a judge call that is held,
+    ``payer`` is the run that pays and ``reserved`` what its budget has set aside."""
 
     key: str
     kind: str
@@ -63,3 +66,5 @@ class WorkRow:
     dead: bool = False
     done: bool = False
     result: int | None = None
+    payer: str | None = None
+    reserved: Cost | None = None

@@ -13,11 +13,13 @@ from uuid import UUID
 
 from trialog.proto import events as ev
 from trialog.proto.work import CALL
+from trialog.spine.budget import NOTHING, Amount, Budget
 from trialog.spine.log import (
     Append,
     Claim,
     Fail,
     Finish,
+    GiveBack,
     InvalidMemberError,
     Member,
     NewEvent,
@@ -26,11 +28,13 @@ from trialog.spine.log import (
     Renew,
     Verdict,
 )
+from trialog.spine.memory.budgets import Budgets
 from trialog.spine.memory.clock import Clock, system_clock
 from trialog.spine.memory.rows import NEVER, UNDECIDED, EventRow, Head, RunRow, WorkRow
 
 _RUN_STATES = {"RunPaused": "paused", "RunResumed": "running"} | dict.fromkeys(ev.RUN_ENDS, "ended")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_OfWork = Claim | Finish | Fail | Release | GiveBack | Renew
 
 
 class MemoryStore:
@@ -43,6 +47,7 @@ class MemoryStore:
         self.by_id: dict[UUID, EventRow] = {}
         self.runs: dict[str, RunRow] = {}
         self.work: dict[str, WorkRow] = {}
+        self.budgets = Budgets()
         self.blobs: dict[str, bytes] = {}
 
     def commit(self, incarnation: int, member: Member) -> Verdict:
@@ -59,6 +64,8 @@ class MemoryStore:
         verdict = self._judge(member, row)
         if verdict.ok and self._differs(events):
             verdict = replace(verdict, answer="different")
+        if verdict.ok and isinstance(member, Claim) and not self.budgets.fund(member):
+            verdict = replace(verdict, answer="unfunded")
         if verdict.ok:
             last = self._record(events, incarnation)
             verdict = replace(verdict, result=verdict.result if last is None else last)
@@ -83,7 +90,7 @@ class MemoryStore:
                 row.closed, row.done, row.dead = True, row.incarnation is None, False
         return Verdict("ok", result=last)
 
-    def _work_of(self, member: Claim | Finish | Fail | Release | Renew) -> WorkRow | None:
+    def _work_of(self, member: _OfWork) -> WorkRow | None:
         """Return the member's row, made by the claim where it brings new work."""
         creates = member.creates if isinstance(member, Claim) else None
         if creates is not None and creates.run_id in self.runs and member.key not in self.work:
@@ -92,7 +99,7 @@ class MemoryStore:
         row = self.work.get(member.key)
         return row if row is not None and row.run_id in self.runs else None
 
-    def _judge(self, member: Claim | Finish | Fail | Release | Renew, row: WorkRow) -> Verdict:
+    def _judge(self, member: _OfWork, row: WorkRow) -> Verdict:
         counts = Verdict(
             "ok", row.fence, row.failures, row.injected, row.lost, row.result, row.breakdowns
         )
@@ -164,9 +171,32 @@ class MemoryStore:
         if event.type == "RunRequested":
             row = RunRow(event.run_id, event.partition, event.root or "")
             self.runs.setdefault(event.run_id, row)
-        elif event.type in _RUN_STATES and event.run_id in self.runs:
-            run = self.runs[event.run_id]
-            run.state = "ended" if run.state == "ended" else _RUN_STATES[event.type]
+        elif event.type not in _RUN_STATES:
+            return
+        fact = ev.decode(event.type, event.schema_version, event.data)
+        run = self.runs.get(event.run_id)
+        if run is not None and run.state != "ended" and event.type in _RUN_STATES:
+            run.state = _RUN_STATES[event.type]
+            run.pauses = fact.n + 1 if isinstance(fact, ev.RunPaused) else run.pauses
+        self.budgets.set(event.run_id, fact, lambda: self.events_of(event.run_id))
+
+    def events_of(self, run_id: str) -> list[Recorded]:
+        """Return all events of a run, in order of position."""
+        rows = (row for rows in self.events.values() for row in rows)
+        found = [row.recorded for row in rows if row.recorded.run_id == run_id]
+        return sorted(found, key=lambda event: event.position)
+
+    def budget(self, run_id: str) -> Budget | None:
+        """Return a run's budget. Calls whose holder is gone may have been billed: spent."""
+        row, run = self.budgets.rows.get(run_id), self.runs.get(run_id)
+        if row is None or run is None:
+            return None
+        lost = NOTHING
+        for work in self.work.values():
+            if work.payer == run_id and work.reserved and work.lease_until < self.clock():
+                lost = lost.plus(Amount(1, *work.reserved))
+        spent, reserved = row.spent.plus(lost), row.reserved.minus(lost)
+        return Budget(row.limits, spent, reserved, run.state, run.pauses)
 
     def _offer(self, event: NewEvent, position: int, at: datetime, incarnation: int) -> None:
         if event.offer is None:
@@ -188,7 +218,7 @@ class MemoryStore:
 
     def _apply(
         self,
-        member: Claim | Finish | Fail | Release | Renew,
+        member: _OfWork,
         row: WorkRow,
         verdict: Verdict,
         incarnation: int,
@@ -211,9 +241,13 @@ class MemoryStore:
                 row.breakdowns += 1
                 row.dead = member.dead and not row.closed
                 row.done = member.dead or row.closed
+            case GiveBack():
+                row.fence += 1
+                row.done = row.closed
+        self.budgets.move(member, row)
 
 
-def _answer_of_holder(member: Finish | Fail | Release | Renew, row: WorkRow) -> str:
+def _answer_of_holder(member: Finish | Fail | Release | GiveBack | Renew, row: WorkRow) -> str:
     if row.fence != member.fence:
         return "lost"
     if row.done:

@@ -36,7 +36,7 @@ def batch_arguments(incarnation: int, members: Sequence[Member]) -> list[Any]:
             continue
         events.extend(_event_row(index, event) for event in member.events)
         if (cost := cost_in(member)) is not None:
-            costs.append((index, *cost))
+            costs.append((index, cost.tokens, cost.microusd))
         if isinstance(member, Append):
             closes.extend((index, key) for key in member.closes)
         if isinstance(member, Finish | Fail):

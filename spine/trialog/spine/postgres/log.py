@@ -11,6 +11,7 @@ import asyncpg
 
 from trialog.proto.ids import event_id
 from trialog.spine import telemetry
+from trialog.spine.budget import Amount, Budget, Limits
 from trialog.spine.database import DOWN, Database, patiently
 from trialog.spine.log import (
     DeadWork,
@@ -127,6 +128,11 @@ class PostgresLog:
         rows = await self._fetch(queries.END, partition)
         return rows[0][0] if rows else 0
 
+    async def budget(self, run_id: str) -> Budget | None:
+        """Return a run's budget, None for one that has none."""
+        rows = await patiently(lambda: self._fetch(queries.BUDGET, run_id))
+        return budget_of(rows[0]) if rows else None
+
     async def broken_link(self, partition: int, after: int, until: int) -> int | None:
         """Walk the hash chain above ``after``; return the first broken position, or None."""
         rows = await self._fetch(queries.VERIFY_CHAIN, partition, after, until)
@@ -151,3 +157,8 @@ class PostgresLog:
     async def _fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
         async with self.database.connection() as connection:
             return await connection.fetch(query, *arguments)
+
+
+def budget_of(row: asyncpg.Record) -> Budget:
+    """Return the budget of a row of queries.BUDGET."""
+    return Budget(Limits(*row[:3]), Amount(*row[3:6]), Amount(*row[6:9]), row[9], row[10])

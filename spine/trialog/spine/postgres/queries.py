@@ -15,7 +15,8 @@ select * from commit_batch(
     $16::text[], $17::text[], $18::bytea[], $19::text[],
     $20::text[], $21::text[], $22::boolean[], $23::integer[], $24::bigint[],
     $25::integer[], $26::text[],
-    $27::integer[], $28::bytea[], $29::bytea[])
+    $27::integer[], $28::bytea[], $29::bytea[],
+    $30::integer[], $31::bigint[], $32::bigint[])
 """
 
 _EVENT = """
@@ -36,6 +37,10 @@ AT_POSITION = _EVENT + "where partition = $1 and position = $2"
 END = "select position from head where partition = $1"
 VERIFY_CHAIN = "select verify_chain($1, $2, $3)"
 
+# What code the services run, by name.
+REGISTER_CODE = "select register_code($1, $2, $3)"
+CODE = "select name, version from code"
+
 SCHEMA = "select version_num from alembic_version"
 RUN = "select run_id, partition, root, state, position from run where run_id = $1"
 
@@ -45,6 +50,23 @@ select run_id from run where partition = $1 and state <> 'ended'
 union
 select run_id from work where partition = $1 and not done and kind <> 'call'
 order by run_id
+"""
+# A run's budget. Calls whose holder is gone may have been billed: they count as spent. Open calls
+# stand at position 0 of their tree's partition.
+BUDGET = """
+select b.calls, b.tokens, b.microusd,
+    b.spent_calls + lost.calls, b.spent_tokens + lost.tokens, b.spent_microusd + lost.microusd,
+    b.reserved_calls - lost.calls, b.reserved_tokens - lost.tokens,
+    b.reserved_microusd - lost.microusd, r.state, r.pauses
+from budget b join run r on r.run_id = b.run_id
+cross join lateral (
+    select count(*) as calls, coalesce(sum(w.reserved_tokens), 0)::bigint as tokens,
+        coalesce(sum(w.reserved_microusd), 0)::bigint as microusd
+    from work w where w.partition = r.partition and w.position = 0 and not w.done
+        and w.payer = b.run_id and w.reserved_tokens is not null
+        and w.lease_until < clock_timestamp()
+) lost
+where b.run_id = $1
 """
 CLOCK_MS = "select extract(epoch from clock_timestamp())::float8 * 1000"
 

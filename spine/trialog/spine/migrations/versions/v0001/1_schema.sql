@@ -41,9 +41,25 @@ create table run (
     partition integer not null,
     position  bigint not null,
     root      text not null,
-    state     text not null check (state in ('running', 'paused', 'ended'))
+    state     text not null check (state in ('running', 'paused', 'ended')),
+    pauses    integer not null default 0
 );
 create index run_root on run (root, position);
+
+create table budget (
+    run_id            text primary key,
+    calls             bigint,
+    tokens            bigint,
+    microusd          bigint,
+    spent_calls       bigint not null default 0,
+    spent_tokens      bigint not null default 0,
+    spent_microusd    bigint not null default 0,
+    reserved_calls    bigint not null default 0,
+    reserved_tokens   bigint not null default 0,
+    reserved_microusd bigint not null default 0
+) with (fillfactor = 50);
+comment on table budget is
+    'Of runs that have one: the limits (null: none), what is spent, and what calls that are out may cost.';
 
 create table work (
     key          text primary key,
@@ -64,7 +80,10 @@ create table work (
     not_before   timestamptz not null default '-infinity',
     closed       boolean not null default false,
     done         boolean not null default false,
-    result       bigint
+    result       bigint,
+    payer             text,
+    reserved_tokens   bigint,
+    reserved_microusd bigint
 ) with (fillfactor = 70);
 comment on column work.position is 'The last event that offered this work.';
 comment on column work.incarnation is 'The process that holds it; null when free.';
@@ -72,6 +91,9 @@ comment on column work.closed is 'Nobody needs it any more: no new claim, a hold
 comment on column work.breakdowns is 'Claims whose message could not be handled.';
 comment on column work.dead is 'Given up after too many breakdowns; reopen_work offers it again.';
 comment on column work.reoffer is 'Reopened: the sweeper shall offer it.';
+comment on column work.payer is 'Of a judge call that is held: the run that pays for it.';
+comment on column work.reserved_tokens is
+    'What it may cost at most; null when its run had no budget as it was claimed.';
 -- `done` changes once, so claims and renewals stay heap-only updates.
 create index work_open on work (partition, position) where not done;
 create index work_dead on work (run_id) where dead;
@@ -123,7 +145,7 @@ comment on column trial_view.reward is 'Of a judged trial: what comparing thousa
 
 create function refuse_change() returns trigger language plpgsql as $$
 begin
-    raise exception 'the event log is append-only: % refused', tg_op;
+    raise exception '% is append-only: % refused', tg_table_name, tg_op;
 end $$;
 create trigger event_append_only before update or delete on event
     for each row execute function refuse_change();

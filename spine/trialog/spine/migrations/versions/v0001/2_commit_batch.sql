@@ -8,10 +8,17 @@
 --               work until the driver has answered that (calls are free at once)
 --   b  release  set held work free under its fence: its message could not be handled (counted)
 --   d  bury     the same for the last time: nobody is offered it until somebody reopens it
+--   g  give     set held work free under its fence: it cannot go on now, and nobody is to blame
 --   r  renew    extend the lease of held work
 -- The caller never puts one work key or one event id into a batch twice (spine/writer.py).
--- READ COMMITTED: rows are locked in key order, then heads in partition order, each as its own
--- statement, so what is read afterwards is what was committed before.
+-- READ COMMITTED: rows of work are locked in key order, then heads in partition order, then budgets
+-- in run order, each as its own statement, so what is read afterwards is what was committed before.
+-- Budgets come last because what is recorded moves them: under the head nothing else is recorded.
+--
+-- A judge call is paid for by the run that claims it (work.payer). Its claim brings its worst cost
+-- (k_*), which the budget of that run must have room for; its end brings what it did cost, or
+-- nothing when no request was sent. A call that is taken over may have been billed: what it had
+-- reserved is spent. Runs without a budget have no row, and nothing is locked for them.
 -- Work that is set free moves to the next fence, so what was seen of the old hold no longer holds.
 create function commit_batch(
     p_incarnation bigint,
@@ -22,7 +29,8 @@ create function commit_batch(
     e_work_key text[], e_work_kind text[], e_work_held boolean[], e_work_lease_ms integer[],
     e_not_before_ms bigint[],
     c_member integer[], c_key text[],
-    b_member integer[], b_digest bytea[], b_bytes bytea[]
+    b_member integer[], b_digest bytea[], b_bytes bytea[],
+    k_member integer[], k_tokens bigint[], k_microusd bigint[]
 ) returns table (
     member integer, verdict text, fence bigint, failures integer, injected integer, lost integer,
     result bigint, breakdowns integer
@@ -48,9 +56,15 @@ declare
     e_new    boolean[] := array_fill(false, array[n_events]);
     e_prev   bytea[] := array_fill(null::bytea, array[n_events]);
     e_chain  bytea[] := array_fill(null::bytea, array[n_events]);
+    calls    integer[] := '{}';
+    payers   text[] := '{}';
+    v_payer  text[] := '{}';
+    v_tokens bigint[] := '{}';
+    v_money  bigint[] := '{}';
     at       timestamptz;
     r        record;
     i        integer;
+    k        integer;
     moved    bigint;
     locked   bigint;
     ours     text[];
@@ -104,6 +118,9 @@ begin
             v[i] := 'ok'; v_fence[i] := r.fence + 1;
             if r.incarnation is not null then v_lost[i] := r.lost + 1; end if;
         end if;
+        if r.payer is not null or m_new_run[i] is not null then
+            calls := calls || i; payers := payers || array[r.payer, m_new_run[i]];
+        end if;
     end loop;
     for i in 1 .. n loop
         if v[i] is null then
@@ -138,7 +155,54 @@ begin
             e_pos[r.i] := r.position;
             if not r.same and v[r.member] = 'ok' then v[r.member] := 'different'; end if;
         end loop;
+    end if;
 
+    if cardinality(calls) > 0 or 'RunResumed' = any (e_type) then
+        perform 1 from budget b where b.run_id = any (payers || array(
+            select u.run from unnest(e_run, e_type) as u (run, type) where u.type = 'RunResumed'))
+        order by b.run_id for update;
+        foreach i in array calls loop
+            continue when v[i] not in ('ok', 'closed');
+            k := array_position(k_member, i);
+            select w.payer, w.reserved_tokens as tokens, w.reserved_microusd as money into r
+            from work w where w.key = m_key[i];
+            if m_kind[i] = 'r' then
+                v_payer[i] := r.payer; v_tokens[i] := r.tokens; v_money[i] := r.money;
+                continue;
+            end if;
+            if m_kind[i] = 'c' then
+                update budget b set reserved_calls = b.reserved_calls + 1,
+                    reserved_tokens = b.reserved_tokens + k_tokens[k],
+                    reserved_microusd = b.reserved_microusd + k_microusd[k]
+                where b.run_id = m_new_run[i]
+                    and (b.calls is null or b.spent_calls + b.reserved_calls + 1 <= b.calls)
+                    and (b.tokens is null
+                        or b.spent_tokens + b.reserved_tokens + k_tokens[k] <= b.tokens)
+                    and (b.microusd is null
+                        or b.spent_microusd + b.reserved_microusd + k_microusd[k] <= b.microusd);
+                if found then
+                    v_tokens[i] := k_tokens[k]; v_money[i] := k_microusd[k];
+                elsif exists (select from budget b where b.run_id = m_new_run[i]) then
+                    v[i] := 'unfunded';
+                    continue;
+                end if;
+                v_payer[i] := m_new_run[i];
+            end if;
+            -- What was held is over: lost, and then spent as it was reserved, or ended.
+            update budget b set
+                reserved_calls = b.reserved_calls - (r.tokens is not null)::integer,
+                reserved_tokens = b.reserved_tokens - coalesce(r.tokens, 0),
+                reserved_microusd = b.reserved_microusd - coalesce(r.money, 0),
+                spent_calls = b.spent_calls + (m_kind[i] = 'c' or k is not null)::integer,
+                spent_tokens = b.spent_tokens + coalesce(
+                    case when m_kind[i] = 'c' then r.tokens end, k_tokens[k], 0),
+                spent_microusd = b.spent_microusd + coalesce(
+                    case when m_kind[i] = 'c' then r.money end, k_microusd[k], 0)
+            where b.run_id = r.payer;
+        end loop;
+    end if;
+
+    if n_events > 0 then
         at := clock_timestamp();
         for r in select h.partition, h.position, h.hash from head h
             where h.partition = any (e_partition) order by h.partition
@@ -181,10 +245,16 @@ begin
             for i in 1 .. n_events loop
                 if e_new[i] and e_type[i] <> 'RunRequested' then
                     update run set state = case e_type[i] when 'RunPaused' then 'paused'
-                            when 'RunResumed' then 'running' else 'ended' end
+                            when 'RunResumed' then 'running' else 'ended' end,
+                        pauses = case e_type[i] when 'RunPaused' then 1
+                            + (replace(e_data[i], '\u0000', '\ufffd')::json ->> 'n')::integer
+                            else run.pauses end
                     where run.run_id = e_run[i] and run.state <> 'ended'
                         and e_type[i] = any (array['RunPaused', 'RunResumed', 'RunCancelled',
                             'RunFailed', 'RunCompleted']);
+                end if;
+                if e_new[i] and e_type[i] in ('RunRequested', 'RunResumed') then
+                    perform set_budget(e_run[i], e_type[i], e_data[i]);
                 end if;
             end loop;
         end if;
@@ -213,7 +283,7 @@ begin
 
     update work w set
         fence = case when u.kind = 'c' then v_fence[u.i]
-            when u.kind in ('x', 'b', 'd') then w.fence + 1 else w.fence end,
+            when u.kind in ('x', 'b', 'd', 'g') then w.fence + 1 else w.fence end,
         incarnation = case when u.kind in ('c', 'r') then p_incarnation end,
         lease_until = case when u.kind in ('c', 'r') then at + u.lease_ms * interval '1 ms'
             else '-infinity' end,
@@ -224,8 +294,9 @@ begin
         injected = w.injected + case when u.kind = 'x' and u.injected then 1 else 0 end,
         breakdowns = w.breakdowns + case when u.kind in ('b', 'd') then 1 else 0 end,
         dead = u.kind = 'd' and not w.closed,
-        done = u.kind in ('f', 'd') or (u.kind in ('x', 'b') and w.closed),
-        result = case when u.kind = 'f' then v_last[u.i] else w.result end
+        done = u.kind in ('f', 'd') or (u.kind in ('x', 'b', 'g') and w.closed),
+        result = case when u.kind = 'f' then v_last[u.i] else w.result end,
+        payer = v_payer[u.i], reserved_tokens = v_tokens[u.i], reserved_microusd = v_money[u.i]
     from unnest(m_kind, m_key, m_lease_ms, m_injected) with ordinality
         as u (kind, key, lease_ms, injected, i)
     cross join lateral (select work.ctid from work where work.key = u.key offset 0) at_key
@@ -246,4 +317,29 @@ begin
         result := v_last[i]; breakdowns := v_broken[i];
         return next;
     end loop;
+end $$;
+
+-- The limits that a run was asked for with or is resumed with, called as that is recorded. A run
+-- that had none before has spent what its calls on the log cost; those that are out are added as
+-- they end. JSON text may hold U+0000, which a part of it cannot be taken out beside.
+create function set_budget(p_run text, p_type text, p_data text)
+returns void language plpgsql volatile as $$
+declare
+    data   constant json := replace(p_data, '\u0000', '\ufffd')::json;
+    limits constant json := case p_type
+        when 'RunRequested' then data #> '{spec,budget}' else data -> 'budget' end;
+    m_calls  constant bigint := (limits ->> 'judge_calls')::bigint;
+    m_tokens constant bigint := (limits ->> 'tokens')::bigint;
+    m_money  constant bigint := floor((limits ->> 'usd')::numeric * 1000000)::bigint;
+begin
+    if limits is null then return; end if;
+    update budget set calls = m_calls, tokens = m_tokens, microusd = m_money
+    where run_id = p_run;
+    if found or coalesce(m_calls, m_tokens, m_money) is null then return; end if;
+    insert into budget (run_id, calls, tokens, microusd, spent_calls, spent_tokens, spent_microusd)
+    select p_run, m_calls, m_tokens, m_money, count(*),
+        coalesce(sum(d.prompt_tokens + d.completion_tokens), 0), coalesce(sum(d.cost_microusd), 0)
+    from event e, json_to_record(replace(e.data::text, '\u0000', '\ufffd')::json) as d (
+        prompt_tokens bigint, completion_tokens bigint, cost_microusd bigint, provenance json)
+    where e.run_id = p_run and e.type = 'JudgeCallRecorded' and d.provenance is null;
 end $$;
