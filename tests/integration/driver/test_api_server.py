@@ -10,6 +10,7 @@ import asyncpg
 from support.api import serve_api
 from support.stack import StackThread
 from trialog.driver.api import schemas
+from trialog.proto.rubric import Rubric, parse_reference
 from trialog.proto.runspec import RunSpec
 from trialog.spine.blobs import PostgresBlobs
 from trialog.spine.database import Database
@@ -169,6 +170,11 @@ async def test_the_description_is_complete(log: PostgresLog, blobs: PostgresBlob
         "POST /runs/{run_id}/resume",
         "GET /trials/{run_id}/{trial_id}",
         "GET /trials/{run_id}/{trial_id}/trajectory",
+        "PUT /rubrics/{name}",
+        "GET /rubrics",
+        "GET /rubrics/{name}",
+        "GET /rubrics/{name}/diff",
+        "GET /rubrics/{name}/{version}",
         "GET /dead-letters",
         "POST /dead-letters/redrive",
         "GET /log/verify",
@@ -195,9 +201,19 @@ async def test_the_description_is_complete(log: PostgresLog, blobs: PostgresBlob
             assert shape["examples"], name
     for reference in _references(described):
         assert reference.removeprefix("#/components/schemas/") in schema_names
-    body = operations["POST /runs"]["requestBody"]["content"]["application/json"]
-    for example in body["examples"].values():
-        RunSpec.model_validate(example["value"], strict=False)
+    for route, check in (("POST /runs", _is_run), ("PUT /rubrics/{name}", _is_rubric)):
+        body = operations[route]["requestBody"]["content"]["application/json"]
+        for example in body["examples"].values():
+            check(example["value"])
+
+
+def _is_run(example: dict[str, Any]) -> None:
+    named = parse_reference(str(example.get("rubric", "v1"))).name
+    RunSpec.model_validate(example | {"rubric": named}, strict=False)
+
+
+def _is_rubric(example: dict[str, Any]) -> None:
+    Rubric.model_validate(example, strict=False)
 
 
 def _references(part: Any) -> list[str]:

@@ -130,3 +130,27 @@ from (
     criterion text, prompt_tokens bigint, completion_tokens bigint, cost_microusd bigint)
 group by d.criterion
 """
+
+# A rubric becomes the next version of its name, unless its content is one already.
+PUT_RUBRIC = "select version, created_at, added, latest from put_rubric($1, $2, $3)"
+# One version of a rubric; where $2 is null the latest.
+RUBRIC = """
+select name, version, digest, data::text, created_at from rubric
+where name = $1 and ($2::integer is null or version = $2) order by version desc limit 1
+"""
+# A page of a rubric's versions, newest first, below a version that was seen.
+RUBRIC_VERSIONS = """
+select version, digest, created_at from rubric
+where name = $1 and ($2::integer is null or version < $2) order by version desc limit $3
+"""
+RUBRIC_BY_DIGEST = "select version from rubric where name = $1 and digest = $2"
+# A page of rubrics in order of their names, after a name and but for some ($2), each by its latest
+# version. Versions have no gaps; what is stored holds no U+0000.
+RUBRIC_PAGE = """
+select r.name, r.version, r.digest, r.created_at, r.data ->> 'scoring' as scoring,
+    json_array_length(r.data -> 'criteria') as n_criteria
+from rubric r
+where r.name > $1 and r.name <> all ($2::text[])
+    and not exists (select 1 from rubric n where n.name = r.name and n.version = r.version + 1)
+order by r.name limit $3
+"""

@@ -12,6 +12,7 @@ from trialog.driver.api import (
     events,
     forks,
     operations,
+    rubrics,
     runs,
     steering,
     steps,
@@ -37,6 +38,7 @@ _TAGS = [
     {"name": "runs", "description": "Ask for runs and steer them."},
     {"name": "trials", "description": "What agents tried, and how it was judged."},
     {"name": "weights", "description": "What was learnt."},
+    {"name": "rubrics", "description": "What judges score by, in versions that never change."},
     {"name": "events", "description": "The log of a run, as it was recorded."},
     {"name": "operations", "description": "The system itself."},
 ]
@@ -57,7 +59,8 @@ def create_app(deps: ApiDependencies) -> FastAPI:
     app.state.dependencies = deps
     app.state.reader = Reader(deps.log, deps.engine)
     app.state.following = Following(deps.bus)
-    for module in (runs, forks, steps, steering, trials, weights, events, dead_letters, operations):
+    about_runs = (runs, forks, steps, steering, trials, weights, events)
+    for module in (*about_runs, rubrics, dead_letters, operations):
         app.include_router(module.routes)
     add_handlers(app)
     app.add_middleware(Guard, api_key=deps.api_key, max_body_bytes=deps.max_body_bytes)

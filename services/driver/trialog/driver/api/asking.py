@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Header, Request, Response
 from msgspec.structs import replace
-from pydantic import ValidationError
+from pydantic_core import from_json
 
-from trialog.driver.api.bodies import mistakes
+from trialog.driver.api import bodies, rubric_names
 from trialog.driver.api.dependencies import ApiDependencies
-from trialog.driver.api.problems import ProblemError, broken_json, invalid
+from trialog.driver.api.problems import ProblemError
 from trialog.driver.api.reader import Reader
 from trialog.driver.api.routing import answer
 from trialog.driver.api.steps import run_with_steps
@@ -41,13 +42,15 @@ TITLE = "Invalid run"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A run that is about to be recorded. ``keyed``: its id comes of an Idempotency-Key."""
+    """A run that is about to be recorded. ``keyed``: its id comes of an Idempotency-Key.
+    ``latest``: the name of the rubric, where its latest version is meant."""
 
     run_id: str
     fact: ev.RunRequested
     weights: bytes
     partition: int
     keyed: bool
+    latest: str | None = None
 
 
 def new_run_id(idempotency_key: str | None) -> str:
@@ -58,40 +61,24 @@ def new_run_id(idempotency_key: str | None) -> str:
 
 
 async def body_of(request: Request) -> bytes:
-    """Return a request's JSON text; raises a problem for what no parser would complain of."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        detail = f"the content type must be application/json, not {kind or 'missing'}"
-        raise ProblemError(415, "unsupported-media-type", "Unsupported media type", detail)
-    body = await request.body()
-    if wrong := mistakes(body):
-        raise invalid(wrong, TITLE)
-    return body
+    """Return a request's JSON text, or raise a problem."""
+    return await bodies.body_of(request, TITLE)
 
 
 def validated(text: str | bytes) -> RunSpec:
     """Return a JSON text as a RunSpec, or raise a problem that names what is wrong."""
+    return bodies.validated(RunSpec, text, TITLE)
+
+
+async def with_rubric(deps: ApiDependencies, text: bytes) -> tuple[str | bytes, str | None]:
+    """Return a run's JSON text with the rubric whole where it names one, and the name where its
+    latest version is meant. Raises a 422 problem for a rubric that is not known."""
     try:
-        # From the text: a spec is strict, and strict about JSON is not strict about Python.
-        return RunSpec.model_validate_json(text)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-    if found[0]["type"] == "json_invalid":
-        raise broken_json(found[0]["msg"].removeprefix("Invalid JSON: "))
-    raise invalid([_named(one["loc"], one["msg"]) for one in found], TITLE)
-
-
-def _named(place: tuple[int | str, ...], message: str) -> tuple[str, str]:
-    """Return the dotted path of a wrong field with what is wrong; a rule that spans fields begins
-    its message with the name of one."""
-    message = message.removeprefix("Value error, ")
-    parts = [str(part) for part in place if part != "[key]"]
-    if parts[:1] == ["rubric"]:
-        del parts[1:2]  # which of the two it is, a name or a whole one
-    if not parts:
-        first = message.partition(" ")[0]
-        parts = [first] if first.partition(".")[0] in RunSpec.model_fields else []
-    return ".".join(parts), message
+        given: dict[str, Any] = from_json(text)
+    except ValueError:
+        return text, None  # its validation says where it is broken
+    settings, latest = await rubric_names.resolve_in(deps.engine, given, TITLE)
+    return text if settings is given else json.dumps(settings), latest
 
 
 async def record(deps: ApiDependencies, reader: Reader, asked: Asked) -> Response:
@@ -106,16 +93,22 @@ async def record(deps: ApiDependencies, reader: Reader, asked: Asked) -> Respons
             there = await deps.log.at_slot(run_id, "run")
         else:
             verdict.check()
-    if there is not None and not _is_same(there, asked.fact):
+    if there is not None and not await _is_same(deps, there, asked):
         raise _other_body()
     run = await run_with_steps(reader, run_id)
     return answer(run, 201 if there is None else 200, {"Location": f"/runs/{run_id}"})
 
 
-def _is_same(there: Recorded, fact: ev.RunRequested) -> bool:
-    """Whether the same was asked for before, wherever the log and the code were then."""
-    before = there.fact()
-    return isinstance(before, ev.RunRequested) and _asked_for(before) == _asked_for(fact)
+async def _is_same(deps: ApiDependencies, there: Recorded, asked: Asked) -> bool:
+    """Whether the same was asked for before, wherever the log, the code and the rubric's latest
+    version were then."""
+    before, fact = there.fact(), asked.fact
+    if not isinstance(before, ev.RunRequested):
+        return False
+    if asked.latest is not None:
+        spec = await rubric_names.as_then(deps.engine, asked.latest, before, fact)
+        fact = replace(fact, spec=spec)
+    return _asked_for(before) == _asked_for(fact)
 
 
 def _asked_for(fact: ev.RunRequested) -> ev.RunRequested:

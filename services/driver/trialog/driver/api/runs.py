@@ -50,6 +50,10 @@ _BODY = {
                             "labels": {"team": "a"},
                         },
                     },
+                    "rubric": {
+                        "summary": "A run that is judged by a rubric's first version",
+                        "value": {"rubric": "v1@1"},
+                    },
                 },
             }
         },
@@ -71,11 +75,13 @@ async def create_run(
     request: Request, deps: Deps, reader: Reading, idempotency_key: asking.IdempotencyKey = None
 ) -> Response:
     """Record a run; the driver begins with it at once."""
-    spec = asking.validated(await asking.body_of(request))
+    text, latest = await asking.with_rubric(deps, await asking.body_of(request))
+    spec = asking.validated(text)
     run_id = asking.new_run_id(idempotency_key)
     weights = await asyncio.to_thread(initial_weights, spec.n_worlds)
     fact = ev.RunRequested(spec.recorded(), run_id, bytes_digest(weights), code=pinned(spec, {}))
-    asked = asking.Asked(run_id, fact, weights, _PARTITION, idempotency_key is not None)
+    keyed = idempotency_key is not None
+    asked = asking.Asked(run_id, fact, weights, _PARTITION, keyed, latest)
     return await asking.record(deps, reader, asked)
 
 
