@@ -222,10 +222,17 @@ class StepRequested(Fact, frozen=True):
     n_scored: int
     n_skipped: int
     settled: bool = False
+    inputs_key: str = ""
+    bill: Bill = Bill()
 
 
 class StepApplied(Fact, frozen=True):
-    """A step's rewards are in the weights, exactly once. ``version`` counts steps passed."""
+    """A step's rewards are in the weights, exactly once. ``version`` counts steps passed.
+
+    ``inputs_key`` is that of all that went into the step, trials included; a step with a skipped
+    trial has none. ``bill`` is what its judgments rest on. ``whole``: the step is recovered whole,
+    its trials are those of the run that ``provenance`` names.
+    """
 
     step: int
     action_key: str
@@ -240,6 +247,9 @@ class StepApplied(Fact, frozen=True):
     actor: str = ""
     pid: int = 0
     provenance: Provenance | None = None
+    inputs_key: str = ""
+    bill: Bill = Bill()
+    whole: bool = False
 
 
 class RunPaused(Fact, frozen=True):

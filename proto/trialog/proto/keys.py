@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from trialog.proto import events as ev
 from trialog.proto import identity
+from trialog.proto.canonical import digest
 from trialog.proto.rubric import UNIT, Rubric
 from trialog.proto.runspec import RunSpec
 
@@ -199,5 +200,27 @@ class Keys:
             step=step,
             prior_digest=prior_digest,
             judgments=list(judgments),
+            learner={"name": spec.learner, "lr": spec.lr},
+        )
+
+    def step_inputs(self, step: int, weights_digest: str, worlds: Sequence[str]) -> str:
+        """Key of a whole step: of all that its trials, judgments and training follow from.
+
+        ``worlds`` are those that its prompts play in. Equal keys have equal action keys all
+        through, so one look-up stands for all of them.
+        """
+        spec, code = self._spec, self._code
+        return identity.action_key(
+            "step",
+            digest([code.agent, code.verifier, code.learner, dict(code.checks)]),
+            step=step,
+            weights=weights_digest,
+            worlds=[self.world(world) for world in worlds],
+            trials=[spec.n_worlds, spec.prompts_per_step, spec.n_samples],
+            agent={"name": spec.agent, "max_turns": spec.max_turns},
+            faults={"flaky_trial_rate": spec.faults.flaky_trial_rate},
+            rubric=self._rubric_digest,
+            model=self._model,
+            seed=spec.seed,
             learner={"name": spec.learner, "lr": spec.lr},
         )

@@ -69,7 +69,9 @@ def decide(state: RunState, now_ms: float, jitter: Jitter, lineage: Lineage = NO
     if state.request.lineage and lineage.step != state.step.number:
         raise ValueError(f"{state.run_id} is at step {state.step.number}, not {lineage.step}")
     _request_worlds(state, lineage, decision)
-    if state.step.taken:
+    if _recover_whole(state, state.step, lineage, decision):
+        return decision
+    if state.rescoring:
         _take_over(state, state.step, lineage, decision)
     else:
         _request_trials(state, state.step, lineage, decision)
@@ -106,6 +108,24 @@ def _request_worlds(state: RunState, lineage: Lineage, decision: Decision) -> No
         decision.facts.append(request)
         if built is not None:
             decision.facts.append(built)
+
+
+def _recover_whole(state: RunState, step: Step, lineage: Lineage, decision: Decision) -> bool:
+    """Recover steps whole, one after the other, as long as their inputs are an ancestor's; those
+    below ``from_step`` stand with any inputs, under this run's own key."""
+    if step.trials or state.rescoring:
+        return False
+    worlds, weights, number = worlds_of(state.spec), state.weights_digest, step.number
+    crash = None if state.crashed else state.spec.faults.crash_driver_after_step
+    while number < state.spec.n_steps and (crash is None or number <= crash):
+        key = state.keys.step_inputs(number, weights, worlds)
+        stands = number < state.request.from_step
+        applied = lineage.whole_step(number, None if stands else key)
+        if applied is None:
+            break
+        decision.facts.append(replace(applied, inputs_key=key) if stands else applied)
+        weights, number = applied.digest, number + 1
+    return number > step.number
 
 
 def _request_trials(state: RunState, step: Step, lineage: Lineage, decision: Decision) -> None:
@@ -156,12 +176,12 @@ def _judged_before(
 
 
 def _take_over(state: RunState, step: Step, lineage: Lineage, decision: Decision) -> None:
-    """Record a step as the parent has it, or its trajectories for judging them anew. What a trial
-    has is recorded at once, so one that was requested is done with here."""
+    """Record the parent's trajectories for judging them anew. What a trial has is recorded at
+    once, so one that was requested is done with here."""
     for fact in lineage.taken:
         if getattr(fact, "trial_id", None) in step.trials:
             continue
-        if state.rescoring and isinstance(fact, ev.TrialVerified):
+        if isinstance(fact, ev.TrialVerified):
             decision.facts.extend(_judged_before(state, lineage, fact))
         else:
             decision.facts.append(fact)
@@ -244,7 +264,7 @@ def _close_step(state: RunState, step: Step, lineage: Lineage, decision: Decisio
     """All trials ended: ask for the optimizer step, or say that there is nothing to train on."""
     if step.requested or step.n_open or step.unrequested:
         return
-    if step.taken and (not state.rescoring or _untaken(step, lineage)):
+    if state.rescoring and _untaken(step, lineage):
         return
     scored = sorted(_scored(state, step), key=lambda judged: judged.trial_id)
     digests = [judged.digest for judged in scored]
@@ -254,20 +274,37 @@ def _close_step(state: RunState, step: Step, lineage: Lineage, decision: Decisio
         return
     applied = lineage.recover(ev.StepApplied, step_subject(step.number), key)
     manifest = canonical([_manifest_row(judged) for judged in scored])
-    decision.blobs.append(manifest)
-    decision.facts.append(
-        ev.StepRequested(
-            step.number,
-            key,
-            state.weights_digest,
-            bytes_digest(manifest),
-            len(scored),
-            step.n_skipped,
-            applied is not None,
-        )
+    request = ev.StepRequested(
+        step.number,
+        key,
+        state.weights_digest,
+        bytes_digest(manifest),
+        len(scored),
+        step.n_skipped,
+        applied is not None,
+        # A skipped trial is tried again by a fork: such a step is not recovered whole.
+        "" if step.n_skipped else _inputs_key(state, step),
+        _bill_of(scored),
     )
+    decision.blobs.append(manifest)
+    decision.facts.append(request)
     if applied is not None:
-        decision.facts.append(applied)
+        whose = {"inputs_key": request.inputs_key, "bill": request.bill}
+        decision.facts.append(replace(applied, **whose))
+
+
+def _inputs_key(state: RunState, step: Step) -> str:
+    return state.keys.step_inputs(step.number, state.weights_digest, worlds_of(state.spec))
+
+
+def _bill_of(scored: Sequence[ev.Judged]) -> ev.Bill:
+    bills = [judged.bill for judged in scored]
+    return ev.Bill(
+        sum(bill.calls for bill in bills),
+        sum(bill.prompt_tokens for bill in bills),
+        sum(bill.completion_tokens for bill in bills),
+        sum(bill.cost_microusd for bill in bills),
+    )
 
 
 def _untrained(

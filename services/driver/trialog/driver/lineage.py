@@ -1,8 +1,8 @@
 """What a fork can take over from its ancestors: facts of one step, by content. Pure.
 
-A fact is found by its subject and its action key, whoever of the ancestors recorded it; a step that
-stands as the parent has it is taken whole. What comes out carries its provenance, so recording it
-says where it was paid for.
+A step whose inputs are all the same is recovered whole, by one key. Else a fact is found by its
+subject and its action key, whoever of the ancestors recorded it. What comes out carries its
+provenance, so recording it says where it was paid for.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ class Lineage:
     """What the ancestors of a run have of one of its steps.
 
     ``found`` is for what is recovered by content, nearest ancestor first; ``taken`` are the
-    parent's own facts of the step in log order, for a step that stands as it is.
+    parent's requests, trajectories and verifications of a step that is only judged anew. ``whole``
+    has, for this step and some after it, the ancestors' own results, the parent's first.
     """
 
     step: int = -1
+    whole: dict[int, list[ev.StepApplied]] = field(default_factory=dict[int, list[ev.StepApplied]])
     found: dict[tuple[str, str], Paid] = field(default_factory=dict[tuple[str, str], Paid])
     taken: Sequence[ev.Fact] = ()
 
@@ -45,6 +47,14 @@ class Lineage:
         """Return the recorded outcome of an action, if there is one, with its provenance."""
         fact = self.found.get((subject, key))
         return fact if isinstance(fact, kind) else None
+
+    def whole_step(self, step: int, key: str | None) -> ev.StepApplied | None:
+        """Return the recorded result of a whole step with these inputs; with any, when the key is
+        None: the parent's own."""
+        for applied in self.whole.get(step, ()):
+            if key is None or applied.inputs_key == key:
+                return applied
+        return None
 
 
 NOTHING = Lineage()
@@ -73,27 +83,22 @@ def found_in(seen: Iterable[Seen]) -> dict[tuple[str, str], Paid]:
 def recovered(fact: _Paid, seen: Seen) -> _Paid:
     """Return a fact as a fork records it: with where it was first recorded."""
     source = fact.provenance or ev.Provenance(seen.run_id, seen.position)
+    if isinstance(fact, ev.StepApplied):
+        return replace(fact, provenance=source, whole=False)
     return replace(fact, provenance=source)
 
 
-def standing(seen: Sequence[Seen]) -> list[ev.Fact]:
-    """Return the facts of a step that stands as it is, skips included, trial by trial: nothing of
-    it is to be done. ``seen`` are the step's slots, in any order."""
-    taken: list[ev.Fact] = []
-    for one in _by_trial(seen):
-        match one.fact:
-            case ev.TrialRequested() | ev.StepRequested() as fact:
-                taken.append(replace(fact, settled=True))
-            case ev.TrajectoryRecorded() | ev.TrialVerified() as fact:
-                taken.append(replace(recovered(fact, one), settled=True))
-            case ev.Judged() | ev.StepApplied() as fact:
-                taken.append(recovered(fact, one))
-            case ev.TrialSkipped() as fact:
-                source = fact.provenance or ev.Provenance(one.run_id, one.position)
-                taken.append(replace(fact, provenance=source))
-            case _:
-                pass
-    return taken
+def whole_steps(seen: Iterable[Seen]) -> dict[int, list[ev.StepApplied]]:
+    """Return results of steps as a fork records them whole: where their trials are is where the
+    result says, or where it stands."""
+    found: dict[int, list[ev.StepApplied]] = {}
+    for one in seen:
+        if isinstance(one.fact, ev.StepApplied):
+            fact, source = one.fact, ev.Provenance(one.run_id, one.position)
+            if fact.whole and fact.provenance is not None:
+                source = fact.provenance
+            found.setdefault(fact.step, []).append(replace(fact, whole=True, provenance=source))
+    return found
 
 
 def generated(seen: Sequence[Seen]) -> list[ev.Fact]:

@@ -94,14 +94,18 @@ class Plan:
         closed: bool,
         unrequested: int,
     ) -> None:
-        """Count a step from what decide answers. ``calls``: of each judgment to be made, its calls
-        as (criterion, on the log already). ``closed``: all of it is recovered."""
+        """Count a step from what decide answers, and those after it that are recovered whole with
+        it. ``calls``: of each judgment to be made, its calls as (criterion, on the log already).
+        ``closed``: all of it is recovered."""
         row = StepPlan(number, number)
         for fact in facts:
+            if isinstance(fact, ev.StepApplied) and fact.whole and fact.step > number:
+                self.steps.append(row)
+                row = StepPlan(fact.step, fact.step)
             self._count(row, fact, calls)
         if unrequested:
             self._count_waiting(row, unrequested)
-        if not closed and not self._rescoring:
+        if not closed and not self._rescoring and not row.actions["train_step"].executed:
             reasons = self._changes.get("train_step") or ["its judgments are made anew"]
             row.actions["train_step"].execute(1, reasons)
         self.steps.append(row)
@@ -138,6 +142,11 @@ class Plan:
                     self._call(row, criterion, there, self._why("judge_call", _UNRECORDED))
             case ev.Judged(bill=bill):
                 row.actions["judge_call"].recovered += bill.calls
+            case ev.StepApplied(whole=True):
+                for kind in ("generate", "verify", "judge"):
+                    row.actions[kind].recovered += fact.n_trials
+                row.actions["judge_call"].recovered += fact.bill.calls
+                row.actions["train_step"].recovered += int(fact.trained)
             case ev.StepRequested():
                 self._one(row, "train_step", fact.settled, "its judgments are made anew")
             case _:

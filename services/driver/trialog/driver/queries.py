@@ -34,11 +34,17 @@ select v.run_id, v.step, v.doc::text
 from unnest($1::text[], $2::integer[]) as u (run_id, step)
 join step_view v on v.run_id = u.run_id and v.step = u.step
 """
-TRIAL_DOC = "select doc::text from trial_view where run_id = $1 and trial_id = $2"
+TRIAL_DOC = "select doc::text from trial_seen where run_id = $1 and trial_id = $2"
 TRIAL_DOCS = """
 select v.run_id, v.trial_id, v.doc::text
 from unnest($1::text[], $2::text[]) as u (run_id, trial_id)
 join trial_view v on v.run_id = u.run_id and v.trial_id = u.trial_id
+"""
+# The same with the trials of steps that a run recovered whole.
+TRIAL_DOCS_SEEN = """
+select v.run_id, v.trial_id, v.doc::text
+from unnest($1::text[], $2::text[]) as u (run_id, trial_id)
+join trial_seen v on v.run_id = u.run_id and v.trial_id = u.trial_id
 """
 
 # A page of runs, newest first, after a (created_at, run_id) that was seen. Labels: all of them.
@@ -55,6 +61,13 @@ from (
 order by v.created_at desc, v.run_id desc
 """
 
+# A page of the runs of a tree ($1: its root) in the order of their requests, after a position.
+TREE_PAGE = """
+select r.run_id, r.position, v.doc::text
+from run r left join run_view v on v.run_id = r.run_id
+where r.root = $1 and r.position > $2 order by r.position limit $3
+"""
+
 # A page of a run's steps in order. $4: steps to leave out, because the log says more about them
 # than their documents do yet.
 STEP_PAGE = """
@@ -66,10 +79,49 @@ order by step limit $5
 
 # A page of a run's trials in order of the text of their ids. $5: trials to leave out, likewise.
 TRIAL_PAGE = """
-select doc::text from trial_view
+select doc::text from trial_seen
 where run_id = $1 and ($2::integer is null or step = $2) and ($3::text is null or state = $3)
     and trial_id > $4 and trial_id <> all ($5::text[])
 order by trial_id limit $6
+"""
+
+# The trials of two runs ($1, $2) side by side in order of the text of their ids, between two of
+# them ($3, $4). $5: trials to leave out, likewise. An id among the first of the page is among the
+# first of each run that has it.
+TRIAL_PAIRS = """
+select trial_id, a.doc::text, b.doc::text
+from (
+    select trial_id, doc from trial_seen
+    where run_id = $1 and trial_id > $3 and trial_id < $4 and trial_id <> all ($5::text[])
+    order by trial_id limit $6
+) a full join (
+    select trial_id, doc from trial_seen
+    where run_id = $2 and trial_id > $3 and trial_id < $4 and trial_id <> all ($5::text[])
+    order by trial_id limit $6
+) b using (trial_id)
+order by trial_id limit $6
+"""
+# The same without end, and only whether each run has the trial, and its reward.
+REWARD_PAIRS = """
+select trial_id, coalesce(a.step, b.step), a.step is not null, a.reward, b.step is not null,
+    b.reward
+from (
+    select trial_id, step, reward from trial_seen
+    where run_id = $1 and trial_id > $3 and trial_id < $4 and trial_id <> all ($5::text[])
+) a full join (
+    select trial_id, step, reward from trial_seen
+    where run_id = $2 and trial_id > $3 and trial_id < $4 and trial_id <> all ($5::text[])
+) b using (trial_id)
+order by trial_id
+"""
+
+# The trials of some steps ($1), each of the run that has them ($2).
+TRIALS_OF = """
+select t.trial_id, t.doc::text
+from unnest($1::integer[], $2::text[]) as u (step, run_id)
+join trial_view t on t.run_id = u.run_id
+    and t.trial_id >= ('s' || u.step || '-') collate "C"
+    and t.trial_id < ('s' || u.step || '.') collate "C"
 """
 
 # Work that was given up, after a key that was seen; of one run or of all ($1 is null).

@@ -48,8 +48,6 @@ class Step:
 
     number: int
     unrequested: dict[str, TrialName]
-    # It stands as an ancestor has it, or is only judged anew: its trials are the lineage's.
-    taken: bool = False
     trials: dict[str, Trial] = field(default_factory=dict[str, Trial])
     n_open: int = 0
     n_skipped: int = 0
@@ -122,7 +120,7 @@ def begin(run_id: str, partition: int, request: ev.RunRequested) -> RunState:
 def new_step(state: RunState, number: int) -> Step:
     """Return a step with nothing requested yet, prompts and samples in order."""
     if number < state.request.from_step or state.rescoring:
-        return Step(number, {}, taken=True)
+        return Step(number, {})  # its trials are those of the lineage
     return Step(number, {str(name): name for name in names_of(state.spec, number)})
 
 

@@ -8,7 +8,7 @@ long tail is left to the projector for a while: it folds it once for all, not at
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import itemgetter
@@ -22,6 +22,7 @@ from trialog.driver import queries
 from trialog.driver.api.problems import not_found, unavailable
 from trialog.driver.views import (
     Doc,
+    adopted,
     evolve_run,
     evolve_step,
     evolve_trial,
@@ -78,15 +79,15 @@ class Reader:
 
     async def run(self, run_id: str) -> Doc:
         """Return a run's document: its state and totals. Raises a 404 problem."""
-        doc, _ = await self._run_and_news(run_id)
+        doc, _ = await self.run_and_news(run_id)
         return doc
 
     async def run_in_full(self, run_id: str) -> tuple[Doc, list[tuple[int, Any]]]:
         """Return a run with what it was asked to do, and its steps by number: one more than
         MOST_STEPS when there are more. Raises a 404 problem."""
-        doc, news = await self._run_and_news(run_id)
-        steps = await self._step_page(run_id, news, None, -1, MOST_STEPS + 1)
-        rows = await self._fetch(queries.RUN_REQUEST, ids.event_id(run_id, "run"))
+        doc, news = await self.run_and_news(run_id)
+        steps = await self.steps_with(run_id, news, None, -1, MOST_STEPS + 1)
+        rows = await self.fetch(queries.RUN_REQUEST, ids.event_id(run_id, "run"))
         spec = bytes(msgspec.json.decode(rows[0][0], type=_Requested).spec)
         labels = msgspec.json.decode(spec, type=_Labelled).labels
         return doc | {"labels": labels, "spec": msgspec.Raw(spec)}, steps
@@ -95,19 +96,20 @@ class Reader:
         self, run_id: str, step: int | None, after: int, limit: int
     ) -> list[tuple[int, Any]]:
         """Return a page of a run's steps, each with its number, in order. Raises a 404 problem."""
-        _, news = await self._run_and_news(run_id)
-        return await self._step_page(run_id, news, step, after, limit)
+        _, news = await self.run_and_news(run_id)
+        return await self.steps_with(run_id, news, step, after, limit)
 
-    async def _step_page(
+    async def steps_with(
         self, run_id: str, news: Facts, step: int | None, after: int, limit: int
     ) -> list[tuple[int, Any]]:
+        """Return a page of a run's steps as step_page does, with the news folded in."""
         newer = await self._with_news(queries.STEP_DOCS, run_id, news, step_of, evolve_step)
-        rows = await self._fetch(queries.STEP_PAGE, run_id, step, after, list(newer), limit)
+        rows = await self.fetch(queries.STEP_PAGE, run_id, step, after, list(newer), limit)
         page: list[tuple[int, Any]] = [(row[0], msgspec.Raw(row[1].encode())) for row in rows]
         page += [(n, doc) for n, doc in newer.items() if step in (None, n) and n > after]
         return sorted(page, key=itemgetter(0))[:limit]
 
-    async def _run_and_news(self, run_id: str) -> tuple[Doc, Facts]:
+    async def run_and_news(self, run_id: str) -> tuple[Doc, Facts]:
         """Return a run, and the events that the read models do not hold yet.
 
         Raises a 404 problem, and a 503 problem when there are too many of those.
@@ -133,7 +135,7 @@ class Reader:
         return doc, news
 
     async def _doc_and_tail(self, run_id: str) -> tuple[Doc | None, list[Recorded]]:
-        rows = await self._fetch(queries.RUN_DOC, run_id)
+        rows = await self.fetch(queries.RUN_DOC, run_id)
         doc: Doc | None = _decoder.decode(rows[0][0]) if rows else None
         return doc, await self._log.read_run(run_id, doc["position"] if doc else 0, _PAGE)
 
@@ -148,7 +150,26 @@ class Reader:
         await self._catch_up(_LIST_S)  # a list is not folded
         at, run_id = seen or (None, None)
         wanted = msgspec.json.encode(labels).decode()
-        return await self._fetch(queries.RUN_PAGE, state, wanted, at, run_id, limit)
+        return await self.fetch(queries.RUN_PAGE, state, wanted, at, run_id, limit)
+
+    async def tree_page(self, root: str, after: int, limit: int) -> list[tuple[int, Doc]]:
+        """Return a page of the runs of a tree, each with the position of its request, in order."""
+        await self._catch_up(_LIST_S)  # a list is not folded
+        rows = await self.fetch(queries.TREE_PAGE, root, after, limit)
+        docs = await self._known(row[0] for row in rows if row[2] is None)
+        return [
+            (row[1], docs[row[0]] if row[2] is None else _decoder.decode(row[2])) for row in rows
+        ]
+
+    async def runs(self, run_ids: Sequence[str]) -> dict[str, Doc]:
+        """Return runs of which it is known that they are there, as a list shows them."""
+        rows = await self.fetch(queries.RUN_DOCS, list(run_ids)) if run_ids else []
+        docs: dict[str, Doc] = {row[0]: _decoder.decode(row[1]) for row in rows}
+        return docs | await self._known(set(run_ids) - docs.keys())
+
+    async def _known(self, run_ids: Iterable[str]) -> dict[str, Doc]:
+        """Return runs that the read models do not hold yet."""
+        return {run_id: await self.run(run_id) for run_id in run_ids}
 
     async def _catch_up(self, most_s: float) -> None:
         """Let the read models reach what is on the log now, as long as a driver moves them."""
@@ -156,7 +177,7 @@ class Reader:
         loop = asyncio.get_running_loop()
         until, moved_at, reached = loop.time() + most_s, loop.time(), -1
         while (now := loop.time()) < until:
-            position, led = (await self._fetch(queries.PROJECTION, _PARTITION))[0]
+            position, led = (await self.fetch(queries.PROJECTION, _PARTITION))[0]
             if position > reached:
                 reached, moved_at = position, now
             if position >= end or not led or now - moved_at > _STALLED_S:
@@ -165,9 +186,9 @@ class Reader:
 
     async def trial_page(self, run_id: str, wanted: TrialFilter, limit: int) -> list[Doc]:
         """Return a page of a run's trials in order of the text of their ids."""
-        _, news = await self._run_and_news(run_id)
-        newer = await self._with_news(queries.TRIAL_DOCS, run_id, news, trial_of, evolve_trial)
-        rows = await self._fetch(
+        _, news = await self.run_and_news(run_id)
+        newer = await self.trials_with(run_id, news)
+        rows = await self.fetch(
             queries.TRIAL_PAGE,
             run_id,
             wanted.step,
@@ -176,28 +197,42 @@ class Reader:
             list(newer),
             limit,
         )
-        page = [_decoder.decode(row[0]) for row in rows]
+        page = [adopted(_decoder.decode(row[0]), run_id) for row in rows]
         page += [doc for doc in newer.values() if wanted.takes(doc)]
         page.sort(key=lambda doc: doc["trial_id"])
         return page[:limit]
 
+    async def trials_with(self, run_id: str, news: Facts) -> dict[str, Doc]:
+        """Return the trials that the news are about, as they are with them."""
+        newer = await self._with_news(queries.TRIAL_DOCS, run_id, news, trial_of, evolve_trial)
+        sources = {
+            fact.step: fact.provenance.run_id
+            for _, fact in news
+            if isinstance(fact, ev.StepApplied) and fact.whole and fact.provenance
+        }
+        if sources:
+            rows = await self.fetch(queries.TRIALS_OF, list(sources), list(sources.values()))
+            newer |= {row[0]: adopted(_decoder.decode(row[1]), run_id) for row in rows}
+        return newer
+
     async def trial(self, run_id: str, trial_id: str) -> Doc:
         """Return one trial. Raises a 404 problem."""
         check_trial_id(trial_id)
-        _, news = await self._run_and_news(run_id)
-        news = [one for one in news if trial_of(one[1]) == trial_id]
-        newer = await self._with_news(queries.TRIAL_DOCS, run_id, news, trial_of, evolve_trial)
+        _, news = await self.run_and_news(run_id)
+        step = ids.parse_trial_id(trial_id).step
+        news = [one for one in news if trial_of(one[1]) == trial_id or step_of(one[1]) == step]
+        newer = await self.trials_with(run_id, news)
         if trial_id in newer:
             return newer[trial_id]
-        rows = await self._fetch(queries.TRIAL_DOC, run_id, trial_id)
+        rows = await self.fetch(queries.TRIAL_DOC, run_id, trial_id)
         if not rows:
             raise not_found("trial", f"run {run_id} has no trial {trial_id}")
-        return _decoder.decode(rows[0][0])
+        return adopted(_decoder.decode(rows[0][0]), run_id)
 
     async def trial_events(self, run_id: str, trial_id: str) -> list[Recorded]:
         """Return the events that name a trial, in order; a thousand at most."""
         requested = ids.event_id(run_id, f"trial:{trial_id}")
-        rows = await self._fetch(queries.TRIAL_EVENTS, run_id, requested, trial_id, _TRIAL_EVENTS)
+        rows = await self.fetch(queries.TRIAL_EVENTS, run_id, requested, trial_id, _TRIAL_EVENTS)
         return [Recorded(*row) for row in rows]
 
     async def _with_news(
@@ -213,7 +248,7 @@ class Reader:
         names = list(dict.fromkeys(name for name, _, _ in about))
         if not names:
             return {}
-        rows = await self._fetch(query, [run_id] * len(names), names)
+        rows = await self.fetch(query, [run_id] * len(names), names)
         docs: dict[_Name, Doc] = {row[1]: _decoder.decode(row[2]) for row in rows}
         for name, event, fact in about:
             doc = evolve(docs.get(name), event, fact)
@@ -223,9 +258,10 @@ class Reader:
 
     async def processes(self) -> list[asyncpg.Record]:
         """Return the processes that are present."""
-        return await self._fetch(spine_queries.PRESENT)
+        return await self.fetch(spine_queries.PRESENT)
 
-    async def _fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+    async def fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Return the rows of a statement of queries.py."""
         async with driver_connection(self._engine) as connection:
             return await connection.fetch(query, *arguments)
 

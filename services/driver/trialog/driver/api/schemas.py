@@ -156,6 +156,7 @@ class Step(_Shape):
     pid: int | None
     trained: bool | None = Field(description="False: nothing to train on, the weights stayed.")
     provenance: Provenance | None = Field(description="Null until the step is applied.")
+    source: str | None = Field(description="The run whose trials a step has, recovered whole.")
     requested_at: datetime
     applied_at: datetime | None
 

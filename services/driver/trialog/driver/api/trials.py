@@ -68,6 +68,9 @@ async def get_trial(deps: Deps, reader: Reading, run_id: RunId, trial_id: TrialI
     """One trial with the events that name it."""
     (trial,) = await _with_turns(deps.blobs, [await reader.trial(run_id, trial_id)])
     events = await reader.trial_events(run_id, trial_id)
+    source = trial["provenance"]["generate"]
+    if not events and source is not None:  # of a step that was recovered whole
+        events = await reader.trial_events(source["run_id"], trial_id)
     return answer(trial | {"events": [shown_event(event) for event in events]})
 
 

@@ -10,13 +10,14 @@ A document given to a fold is used up by it.
 from trialog.driver.views.documents import Doc, timestamp
 from trialog.driver.views.run import RUN_ENDED, evolve_run
 from trialog.driver.views.step import STEP_ENDED, evolve_step, step_of
-from trialog.driver.views.trial import TRIAL_ENDED, evolve_trial, trial_of
+from trialog.driver.views.trial import TRIAL_ENDED, adopted, evolve_trial, trial_of
 
 __all__ = [
     "RUN_ENDED",
     "STEP_ENDED",
     "TRIAL_ENDED",
     "Doc",
+    "adopted",
     "evolve_run",
     "evolve_step",
     "evolve_trial",

@@ -42,6 +42,11 @@ def judged(cost: Doc, fact: ev.Judged) -> None:
         _add(cost["saved_by_recovery"], fact.bill)
 
 
+def step_recovered(cost: Doc, fact: ev.StepApplied) -> None:
+    """A step that was recovered whole costs nothing of what its judgments rest on."""
+    _add(cost["saved_by_recovery"], fact.bill)
+
+
 def _nothing() -> Doc:
     return {"judge_calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "usd": 0.0}
 

@@ -40,6 +40,8 @@ def evolve_run(doc: Doc | None, event: Recorded, fact: ev.Fact) -> Doc | None:
             cost.call_recorded(doc["cost"], fact)
         case ev.Judged():
             _count(doc, JUDGE, fact.provenance)
+            if fact.provenance is not None:
+                doc["counts"]["recovered"]["judge_call"] += fact.bill.calls
             cost.judged(doc["cost"], fact)
         case ev.TrialSkipped():
             doc["counts"]["skipped"] += 1
@@ -110,6 +112,13 @@ def _new_run(event: Recorded, fact: ev.RunRequested) -> Doc:
 def _step_applied(doc: Doc, fact: ev.StepApplied) -> None:
     if fact.trained:
         _count(doc, TRAIN_STEP, fact.provenance)
+    if fact.whole:
+        recovered = doc["counts"]["recovered"]
+        for action in (GENERATE, VERIFY, JUDGE):
+            recovered[action] += fact.n_trials
+        recovered["judge_call"] += fact.bill.calls
+        doc["counts"]["skipped"] += fact.n_skipped
+        cost.step_recovered(doc["cost"], fact)
     doc["current_step"] = fact.step
     doc["steps_applied"] += 1
     doc["mean_reward"] = rounded(fact.mean_reward, 3)

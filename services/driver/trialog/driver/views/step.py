@@ -79,6 +79,7 @@ def _new_step(number: int, event: Recorded) -> Doc:
         "pid": None,
         "trained": None,
         "provenance": None,
+        "source": None,
         "requested_at": timestamp(event.recorded_at),
         "applied_at": None,
     }
@@ -97,4 +98,10 @@ def _applied(doc: Doc, event: Recorded, fact: ev.StepApplied) -> None:
     doc["pid"] = fact.pid or None
     doc["trained"] = fact.trained
     doc["provenance"] = first_recorded(event, fact.provenance)
+    if fact.whole and fact.provenance is not None:
+        doc["source"] = fact.provenance.run_id
+        doc["n_skipped"] = fact.n_skipped
+        n_trials = fact.n_trials + fact.n_skipped
+        doc["n_requested"] = doc["n_recorded"] = n_trials
+        doc["n_judged"] = fact.n_trials
     doc["applied_at"] = timestamp(event.recorded_at)

@@ -125,3 +125,17 @@ def _reach(doc: Doc, state: str, next_stage: str) -> None:
 def _end(doc: Doc, event: Recorded, state: str) -> None:
     if doc["state"] not in TRIAL_ENDED:
         doc["state"], doc["ended_at"] = state, timestamp(event.recorded_at)
+
+
+def adopted(doc: Doc, run_id: str) -> Doc:
+    """Return a trial as a run shows it: one of another run, in a step that it recovered whole, has
+    no attempts of its own."""
+    if doc["run_id"] == run_id:
+        return doc
+    return doc | {
+        "run_id": run_id,
+        "attempts": 1,
+        "attempts_by_stage": dict.fromkeys(doc["attempts_by_stage"], 1),
+        "judge_calls": {"executed": 0, "recovered": 0},
+        "failures": [],
+    }

@@ -129,8 +129,11 @@ create table step_view (
     run_id text not null,
     step   integer not null,
     doc    json not null,
+    source text generated always as (doc ->> 'source') stored,
     primary key (run_id, step)
 );
+create index step_view_whole on step_view (run_id) where source is not null;
+comment on column step_view.source is 'The run whose trials these are: the step is recovered whole.';
 
 create table trial_view (
     run_id   text not null,
@@ -142,6 +145,17 @@ create table trial_view (
     primary key (run_id, trial_id)
 );
 comment on column trial_view.reward is 'Of a judged trial: what comparing thousands of them reads.';
+
+-- The trials of a run, those of steps that it recovered whole among them. The ids of a step are a
+-- range of the key: a dot comes next to a dash.
+create view trial_seen as
+select run_id, trial_id, step, state, reward, doc from trial_view
+union all
+select s.run_id, t.trial_id, t.step, t.state, t.reward, t.doc
+from step_view s join trial_view t on t.run_id = s.source
+    and t.trial_id >= ('s' || s.step || '-') collate "C"
+    and t.trial_id < ('s' || s.step || '.') collate "C"
+where s.source is not null;
 
 create function refuse_change() returns trigger language plpgsql as $$
 begin
