@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trialog.proto import events as ev
 from trialog.proto import runspec
 from trialog.proto.keys import Keys
 from trialog.proto.runspec import RunSpec
+from trialog.spine import telemetry
 from trialog.spine.log import EventLog
 
 _KEPT = 1000
@@ -21,7 +23,7 @@ class UnknownRunError(LookupError):
 @dataclass(frozen=True, slots=True)
 class Run:
     """A run as workers see it. ``root`` is the run its tree began with; ``keys`` are those of its
-    actions under this worker's code."""
+    actions under this worker's code: a key on a fact tells what was executed."""
 
     run_id: str
     partition: int
@@ -32,10 +34,15 @@ class Run:
 
 
 class Runs:
-    """Runs by id. What a run was asked to do never changes, so it is kept."""
+    """Runs by id. What a run was asked to do never changes, so it is kept.
 
-    def __init__(self, log: EventLog) -> None:
+    ``code``: the versions of the code that this process runs, by name. What it does not run itself
+    counts as the run pinned it.
+    """
+
+    def __init__(self, log: EventLog, code: Mapping[str, str] | None = None) -> None:
         self._log = log
+        self._code = dict(code or {})
         self._runs: OrderedDict[str, Run] = OrderedDict()
 
     async def get(self, run_id: str) -> Run:
@@ -47,8 +54,25 @@ class Runs:
             request = event.fact()
             assert isinstance(request, ev.RunRequested)
             spec = runspec.load(request.spec)
-            keys = Keys(spec, request.code)
+            self._compare(run_id, request.code)
+            keys = Keys(spec, request.code | self._code)
             self._runs[run_id] = Run(run_id, event.partition, request.root, spec, request, keys)
             if len(self._runs) > _KEPT:
                 self._runs.popitem(last=False)
         return self._runs[run_id]
+
+    def _compare(self, run_id: str, pinned: Mapping[str, str]) -> None:
+        """Say, once a run, that its facts will not be those that it expected."""
+        other = {
+            name: version
+            for name, version in self._code.items()
+            if pinned.get(name) not in (None, "", version)
+        }
+        if other:
+            telemetry.logger().warning(
+                "this process runs other code than the run began with: its results have keys of "
+                "their own",
+                run_id=run_id,
+                pinned={name: pinned[name] for name in other},
+                own=other,
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trialog.judge import code
 from trialog.judge.calls import Calls
 from trialog.judge.clients import HttpJudgeClient
 from trialog.judge.handlers import Handlers
@@ -21,7 +22,7 @@ async def run(context: Context) -> None:
     calls = Calls(context.log, context.blobs, client)
     try:
         handlers = Handlers(calls, context.blobs)
-        await work(context, {"judge": handlers.on_trial_verified})
+        await work(context, {"judge": handlers.on_trial_verified}, code.versions())
     finally:
         await calls.close()
         await client.close()

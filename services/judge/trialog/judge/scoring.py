@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from trialog.judge.checks import completed, correct
 from trialog.judge.errors import MissingScoreError, NonFiniteScoreError
 from trialog.proto.canonical import digest
 from trialog.proto.keys import HOLISTIC, Asked
@@ -59,13 +60,11 @@ def request_of(asked: Asked, evidence: Evidence) -> dict[str, Any]:
 
 
 def checked(rubric: Rubric, evidence: Evidence) -> dict[str, float]:
-    """Return the scores of a rubric's deterministic checks, 0.0 or 1.0 each.
-
-    ``correct``: the verifier said so. ``completed``: the try ended and was kept, which is so for
-    every trial that comes to be judged.
-    """
-    known = {"correct": float(evidence.verified), "completed": 1.0}
-    return {each.name: known[each.check] for each in rubric.criteria if each.check is not None}
+    """Return the scores of a rubric's deterministic checks (judge/checks/), 0.0 or 1.0 each."""
+    known = {"correct": correct.score, "completed": completed.score}
+    return {
+        each.name: known[each.check](evidence) for each in rubric.criteria if each.check is not None
+    }
 
 
 def judgment(

@@ -67,7 +67,8 @@ class Handlers:
         built = await asyncio.to_thread(_built, fact.world_id, fact.seed)
         content = built.tar_bytes()
         digest, inline = await self._blobs.stage(content)
-        await held.finish(ev.WorldBuilt(fact.world_id, fact.action_key, digest), blobs=inline)
+        key = held.run.keys.world(fact.world_id)
+        await held.finish(ev.WorldBuilt(fact.world_id, key, digest), blobs=inline)
 
     async def on_trial(self, held: Held) -> None:
         """Let the agent try, record its trajectory, and verify it; each stage is a fact."""

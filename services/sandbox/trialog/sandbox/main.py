@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trialog.sandbox import code
 from trialog.sandbox.bubblewrap.provider import BubblewrapProvider
 from trialog.sandbox.handlers import Handlers
 from trialog.sandbox.null import NullProvider
@@ -29,7 +30,8 @@ async def run(context: Context) -> None:
             removed=left,
         )
         handlers = Handlers({"bubblewrap": bubblewrap, "null": NullProvider()}, context.blobs)
-        await work(context, {"world": handlers.on_world_requested, "trial": handlers.on_trial})
+        work_for = {"world": handlers.on_world_requested, "trial": handlers.on_trial}
+        await work(context, work_for, code.versions())
     finally:
         await bubblewrap.close()
 

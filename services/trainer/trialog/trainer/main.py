@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
-from trialog.spine import service, telemetry
+from trialog.spine import codes, service, telemetry
 from trialog.spine.service import Context
 from trialog.spine.worker import work
+from trialog.trainer import code
 from trialog.trainer.errors import HostUnavailableError
 from trialog.trainer.handlers import Handlers
 from trialog.trainer.host import RayHost
@@ -23,8 +25,10 @@ async def run(context: Context) -> None:
     host = RayHost(settings.ray_address, on_connect=context.listen)
     connecting = asyncio.create_task(_connect(host))
     try:
-        handlers = Handlers(host, context.blobs, settings.apply_timeout_s)
-        await work(context, {"step": handlers.on_step_requested})
+        own = code.versions()
+        tell = partial(codes.register, context.database, context.name)
+        handlers = Handlers(host, context.blobs, settings.apply_timeout_s, own, tell)
+        await work(context, {"step": handlers.on_step_requested}, own)
     finally:
         connecting.cancel()
         await host.close()

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from trialog.proto.canonical import bytes_digest
+from trialog.trainer import code
 from trialog.trainer.errors import CheckpointError
 from trialog.trainer.learner import BatchItem, learner_of
 
@@ -27,12 +28,14 @@ class StepOrder(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """A step's result: the new weights, their digest, and who applied it."""
+    """A step's result: the new weights, their digest, and who applied it. ``code`` is the version
+    of the learner that did."""
 
     digest: str
     weights: bytes
     actor: str
     pid: int
+    code: str
 
 
 class UnknownPrior(msgspec.Struct, frozen=True):
@@ -63,6 +66,7 @@ class PolicyMemory:
     def __init__(self, actor: str, pid: int) -> None:
         self._actor = actor
         self._pid = pid
+        self._code = code.versions()  # now: the files may change while the process lives
         self._weights: OrderedDict[str, bytes] = OrderedDict()
         self._steps: OrderedDict[int, _Kept] = OrderedDict()
         self.applied = 0
@@ -85,7 +89,8 @@ class PolicyMemory:
         if held is None:
             return UnknownPrior(order.prior_digest)
         weights = learner_of(order.learner).apply(held, order.batch)
-        result = Applied(bytes_digest(weights), weights, self._actor, self._pid)
+        version = self._code[f"learner:{order.learner['name']}"]
+        result = Applied(bytes_digest(weights), weights, self._actor, self._pid, version)
         self.applied += 1
         self._steps[order.step] = _Kept(inputs, order.step_key, result)
         self._weights[result.digest] = weights

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 
 from trialog.driver.api import asking, schemas
+from trialog.driver.api.code import code_for
 from trialog.driver.api.dependencies import ApiDependencies, Deps, Reading
 from trialog.driver.api.problems import broken_json, invalid
 from trialog.driver.api.reader import Reader
@@ -25,7 +26,6 @@ from trialog.driver.forking import (
 from trialog.driver.planning import planned
 from trialog.proto.canonical import bytes_digest
 from trialog.proto.changes import changes
-from trialog.proto.keys import pinned
 from trialog.proto.policy import initial_weights
 
 routes = router("runs")
@@ -109,7 +109,7 @@ async def _asked(
         check(parent, settings, from_step, mode)
         spec = asking.validated(merged(parent, settings, mode))
         weights = await asyncio.to_thread(initial_weights, spec.n_worlds)
-        code = pinned(spec, {})
+        code = await code_for(deps, spec)
         fact = request_of(parent, spec, code, bytes_digest(weights), from_step, mode)
     except ForkRefusedError as error:
         raise invalid(error.errors, "Invalid fork") from None

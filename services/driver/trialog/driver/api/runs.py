@@ -10,6 +10,7 @@ import msgspec
 from fastapi import Query, Request, Response
 
 from trialog.driver.api import asking, schemas
+from trialog.driver.api.code import code_for
 from trialog.driver.api.dependencies import Deps, Reading
 from trialog.driver.api.problems import invalid
 from trialog.driver.api.routing import (
@@ -27,7 +28,6 @@ from trialog.driver.api.steps import run_with_steps
 from trialog.driver.views import Doc, timestamp
 from trialog.proto import events as ev
 from trialog.proto.canonical import bytes_digest
-from trialog.proto.keys import pinned
 from trialog.proto.policy import initial_weights
 
 _PARTITION = 0
@@ -79,7 +79,8 @@ async def create_run(
     spec = asking.validated(text)
     run_id = asking.new_run_id(idempotency_key)
     weights = await asyncio.to_thread(initial_weights, spec.n_worlds)
-    fact = ev.RunRequested(spec.recorded(), run_id, bytes_digest(weights), code=pinned(spec, {}))
+    code = await code_for(deps, spec)
+    fact = ev.RunRequested(spec.recorded(), run_id, bytes_digest(weights), code=code)
     keyed = idempotency_key is not None
     asked = asking.Asked(run_id, fact, weights, _PARTITION, keyed, latest)
     return await asking.record(deps, reader, asked)

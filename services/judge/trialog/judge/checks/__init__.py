@@ -1,0 +1,1 @@
+"""Deterministic checks, one file each: what is scored without asking a model."""

@@ -1,0 +1,16 @@
+"""The code that a sandbox runs for others: each piece's version by its name."""
+
+from __future__ import annotations
+
+from trialog.proto.codes import source_version
+from trialog.sandbox.agents import commands, noop, policy
+from trialog.sandbox.verifiers import reference
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of agents and verifiers. Raises MissingSourceError."""
+    return {
+        "agent:policy": source_version(policy, commands),
+        "agent:noop": source_version(noop),
+        "verifier:reference": source_version(reference),
+    }
