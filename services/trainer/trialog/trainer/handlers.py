@@ -141,4 +141,6 @@ def _applied(
         mean_turns=sum(row.n_turns for row in rows) / len(rows),
         actor=applied.actor,
         pid=applied.pid,
+        inputs_key=fact.inputs_key if key == fact.action_key else "",
+        bill=fact.bill,
     )
