@@ -13,34 +13,30 @@ work is dead until somebody reopens it. A message that names no work of ours is 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 from nats.aio.msg import Msg
 
 from trialog.proto import events as ev
-from trialog.proto.ids import check_run_id
 from trialog.proto.work import WorkMessage, WorkName, origin_slot, parse_key
-from trialog.spine import telemetry
+from trialog.spine import delivery, telemetry
 from trialog.spine.bus import ACK_WAIT_S, Bus
-from trialog.spine.bus import DOWN as BUS_DOWN
-from trialog.spine.database import DOWN as DATABASE_DOWN
+from trialog.spine.database import DOWN
 from trialog.spine.log import (
     Claim,
     ClaimLostError,
     EventLog,
     Fail,
     Finish,
+    GiveBack,
     NewEvent,
     Recorded,
     Release,
     Renew,
     SlotTakenError,
     Verdict,
-    checked,
     new_event,
 )
 from trialog.spine.pull import StandingPull
@@ -62,12 +58,26 @@ class AttemptFailedError(Exception):
         self.failure = failure
 
 
+class NotNowError(Exception):
+    """A handler's verdict that its work cannot go on now, and nobody is to blame: the run is paused
+    or has ended, or has no room for a call yet. The work is given back and nothing is counted.
+
+    ``pause_s``: when its message shall come again. By then what the work waits for may have come,
+    or has not: then the message is dropped, and a resumed run's work is offered again.
+    """
+
+    def __init__(self, message: str, pause_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.pause_s = pause_s
+
+
 @dataclass(slots=True, eq=False)
 class Held:
     """A claimed piece of work in a handler's hands.
 
     ``origin`` is the fact with the work's inputs. ``failures`` counts failed attempts of this
-    stage so far, ``injected`` those among them that a fault caused.
+    stage so far, ``injected`` those among them that a fault caused. ``claimed_at`` is on this
+    process's monotonic clock.
     """
 
     name: WorkName
@@ -80,6 +90,7 @@ class Held:
     log: EventLog
     message: Msg
     worker: str
+    claimed_at: float = field(default_factory=time.monotonic)
     extended_at: float = field(default_factory=time.monotonic)
     given_up: bool = False
 
@@ -120,8 +131,9 @@ class Consumer:
     """Takes work of one kind from one pool and runs a handler on each claimed piece.
 
     A handler records its result through ``Held.finish``; AttemptFailedError sets the work free
-    with the failure as a fact; anything else it raises is an infrastructure failure. When the
-    claim is lost, or nobody needs the work any more, the handler is cancelled.
+    with the failure as a fact, NotNowError without one; anything else it raises is an
+    infrastructure failure. When the claim is lost, or nobody needs the work any more, the handler
+    is cancelled.
     """
 
     def __init__(
@@ -178,9 +190,9 @@ class Consumer:
 
     async def _take(self, message: Msg) -> None:
         """Handle one message to its acknowledgement."""
-        work = self._read(message)
+        work = delivery.read(message, self._kind, self._lease_ms)
         if work is None:
-            await _acknowledge(message)
+            await delivery.acknowledge(message)
             return
         name = parse_key(work.key)
         about = {"trial": name.subject} if name.kind in ("trial", "judge") else {}
@@ -188,42 +200,27 @@ class Consumer:
         log = telemetry.logger()
         wait_s = work.not_before_ms / 1000 - time.time()
         if wait_s > 0:
-            await _put_back(message, wait_s)
+            await delivery.put_back(message, wait_s)
             return
         verdict = await self._claim(work)
         if verdict.answer == "early":  # by Postgres's clock, which decides
-            await _put_back(message, _EARLY_S)
+            await delivery.put_back(message, _EARLY_S)
             return
         if verdict.answer == "unknown":
             log.error("message dropped: the log knows no such work")
         if verdict.ok:
             try:
                 held = await self._hold(work, verdict, message)
-            except DATABASE_DOWN:
+            except DOWN:
                 raise  # no fault of the message: it comes again
             except Exception as error:  # whatever it is, it must not come back for ever
                 await self._break_down(message, work, verdict, error)
                 return
-            await self._work(held, log)
-        await _acknowledge(message)
-
-    def _read(self, message: Msg) -> WorkMessage | None:
-        """Return the message's work, or None, said aloud, when it is none of this queue."""
-        try:
-            work = _decoder.decode(message.data)
-            name = parse_key(work.key)
-            check_run_id(name.run_id)
-            checked(Claim(work.key, self._lease_ms))
-            if (name.run_id, name.kind, work.kind) != (work.run_id, self._kind, self._kind):
-                raise ValueError(f"{work.key} is no work of {work.run_id} for {self._kind}")
-        except (msgspec.MsgspecError, ValueError, KeyError, RecursionError) as error:
-            log = telemetry.logger()
-            log.error(
-                "message dropped: it cannot be read", error=repr(error), start=message.data[:200]
-            )
-            telemetry.UNREADABLE.labels(self._kind).inc()
-            return None
-        return work
+            pause_s = await self._work(held, log)
+            if pause_s is not None:
+                await delivery.put_back(message, pause_s)
+                return
+        await delivery.acknowledge(message)
 
     async def _claim(self, work: WorkMessage) -> Verdict:
         verdict = await self._log.commit(Claim(work.key, self._lease_ms))
@@ -264,9 +261,13 @@ class Consumer:
             raise LookupError(f"{origin_slot(name)} of {name.run_id} is not on the log")
         return event.fact()
 
-    async def _work(self, held: Held, log: telemetry.Log) -> None:
-        """Run the handler as a task of its own, so that a lost claim can cancel it alone."""
+    async def _work(self, held: Held, log: telemetry.Log) -> float | None:
+        """Run the handler as a task of its own, so that a lost claim can cancel it alone.
+
+        Returns after how many seconds the message shall come again, None for never.
+        """
         started = time.perf_counter()
+        again_s: float | None = None
         task = asyncio.ensure_future(self._handler(held))
         self._held[held] = task
         telemetry.HELD.labels(self._kind).inc()
@@ -293,6 +294,10 @@ class Consumer:
             # The subject's end is on the log already (skipped, cancelled): nothing left to do.
             ended = "overtaken"
             await self._drop(held)
+        except NotNowError as error:
+            ended, again_s = "given_back", error.pause_s
+            log.info("work given back", stage=held.name.stage, reason=str(error))
+            await self._log.commit(GiveBack(held.name.key, held.fence))
         except AttemptFailedError as error:
             ended = error.failure
             await self._fail(held, error, log)
@@ -308,6 +313,7 @@ class Consumer:
             took_s = time.perf_counter() - started
             telemetry.WORK_SECONDS.labels(self._kind).observe(took_s)
             log.info("work ended", stage=held.name.stage, ended=ended, took_ms=round(took_s * 1000))
+        return again_s
 
     async def _drop(self, held: Held) -> None:
         await self._log.commit(Finish(held.name.key, held.fence))
@@ -342,7 +348,7 @@ class Consumer:
             log.error("message cannot be handled", exc_info=error)
             await self._log.commit(Release(work.key, verdict.fence))
             pause_s = self._breakdown_pause_s * 2 ** (count % MAX_BREAKDOWNS - 1)
-            await _put_back(message, pause_s)
+            await delivery.put_back(message, pause_s)
             return
         log.error("message cannot be handled: given up", exc_info=error)
         dead = ev.DeliveryDeadLettered(
@@ -355,7 +361,7 @@ class Consumer:
         event = new_event(work.run_id, dead, partition=work.partition)
         await self._log.commit(Release(work.key, verdict.fence, [event], dead=True))
         telemetry.DEAD_LETTERS.labels(self._kind).inc()
-        await _acknowledge(message)
+        await delivery.acknowledge(message)
 
     async def _keep_leases(self) -> None:
         """Extend leases and deliveries of held work, each at a third of its limit."""
@@ -374,23 +380,7 @@ class Consumer:
             return
         if time.monotonic() - held.extended_at > ACK_WAIT_S / 3:
             held.extended_at = time.monotonic()
-            with contextlib.suppress(*BUS_DOWN):  # a redelivery finds the work held
-                await held.message.in_progress()
-
-
-_decoder = msgspec.json.Decoder(WorkMessage)
-
-
-async def _acknowledge(message: Msg) -> None:
-    """Acknowledge; when the bus is away the redelivery finds the work done."""
-    with contextlib.suppress(*BUS_DOWN):
-        await message.ack()
-
-
-async def _put_back(message: Msg, pause_s: float) -> None:
-    """Have the message delivered again after a pause; when the bus is away that happens anyway."""
-    with contextlib.suppress(*BUS_DOWN):
-        await message.nak(delay=pause_s)
+            await delivery.keep(held.message)
 
 
 def _is_cancelled() -> bool:

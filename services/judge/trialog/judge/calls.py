@@ -17,14 +17,17 @@ from typing import NamedTuple
 
 import msgspec
 
+from trialog.judge.budget import Room, worst_cost
 from trialog.judge.clients import JudgeClient, JudgeReply
 from trialog.judge.errors import JudgeCallError, JudgeTimeoutError, JudgeUnavailableError
+from trialog.judge.replies import Prices
 from trialog.judge.scoring import Call
 from trialog.proto import events as ev
 from trialog.proto.work import CALL, call_work_key
 from trialog.spine import telemetry
 from trialog.spine.blobs import BlobStore, BlobsUnavailableError
-from trialog.spine.consumer import AttemptFailedError, Held
+from trialog.spine.budget import Cost, cost_of
+from trialog.spine.consumer import AttemptFailedError, Held, NotNowError
 from trialog.spine.log import (
     MAX_INLINE_BLOB_BYTES,
     Append,
@@ -52,12 +55,14 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class _Attempt:
-    """One claim of a call and what became of it. ``wanted``: somebody still waits for it."""
+    """One claim of a call and what became of it. ``wanted``: somebody still waits for it;
+    ``worst``: the most that it may cost."""
 
     held: Held
     trial_id: str
     call: Call
     expect: int
+    worst: Cost
     fence: int = 0
     ordinal: int = 0
     wanted: bool = True
@@ -73,21 +78,26 @@ class _Attempt:
 class Calls:
     """Asks a judge through the log."""
 
-    def __init__(self, log: EventLog, blobs: BlobStore, client: JudgeClient) -> None:
+    def __init__(
+        self, log: EventLog, blobs: BlobStore, client: JudgeClient, prices: Prices | None = None
+    ) -> None:
         self._log, self._blobs, self._client = log, blobs, client
+        self._prices, self._room = prices or Prices(), Room(log)
         self._under_way: dict[asyncio.Task[Verdict], _Attempt] = {}
 
     async def ask(self, held: Held, trial_id: str, call: Call) -> Answer:
         """Return the call's valid reply, made now or found on the log.
 
-        Waits while another worker holds the call or the run is paused, and while the judge cannot
-        be reached; the caller's deadline bounds it. Raises AttemptFailedError when the judge keeps
-        giving invalid replies, JudgeRefusedError when it will never take the request.
+        Waits while another worker holds the call, and while the judge cannot be reached; the
+        caller's deadline bounds it. Raises NotNowError when the run is paused or has ended, also
+        by its budget, AttemptFailedError when the judge keeps giving invalid replies,
+        JudgeRefusedError when it will never take the request.
         """
+        worst = worst_cost(call.request, held.run.spec.judge.max_tokens, self._prices)
         expect, invalid = 0, 0
         pause_s, wait_s = _FIRST_PAUSE_S, _FIRST_WAIT_S
         while True:
-            attempt = _Attempt(held, trial_id, call, expect)
+            attempt = _Attempt(held, trial_id, call, expect, worst)
             try:
                 verdict = await self._attempt(attempt)
             except (JudgeUnavailableError, JudgeTimeoutError) as error:
@@ -111,9 +121,12 @@ class Calls:
                     return Answer(await self._found(held, trial_id, verdict), made=False)
                 case "stale":
                     expect = verdict.fence
+                case "refused":
+                    raise NotNowError("the run is paused or has ended")
+                case "unfunded":
+                    wait_s = await self._room.wait(held, worst, wait_s)
                 case _:
-                    # Held by another delivery or another run of the tree, taken over by one, or
-                    # the run is paused.
+                    # Held by another delivery or another run of the tree, or taken over by one.
                     await asyncio.sleep(wait_s)
                     wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
@@ -168,7 +181,7 @@ class Calls:
                 held.lease_ms + int(spec.timeouts.judge_s * 1000),
                 expect=attempt.expect,
                 events=[held.event(started)],
-                creates=NewWork(CALL, held.run.run_id),
+                creates=NewWork(CALL, held.run.run_id, attempt.worst),
             )
         )
 
@@ -182,14 +195,15 @@ class Calls:
                 latency_s=spec.judge_latency_s,
                 timeout_s=spec.timeouts.judge_s,
             )
-        except BaseException:  # this process stops, too
-            await asyncio.shield(self._set_free(attempt))
+        except BaseException as error:  # this process stops, too
+            unpaid = isinstance(error, JudgeCallError) and error.unpaid
+            await asyncio.shield(self._set_free(attempt, None if unpaid else attempt.worst))
             raise
         attempt.replied = True
         return reply
 
-    async def _set_free(self, attempt: _Attempt) -> None:
-        await self._log.commit(Fail(attempt.work_key, attempt.fence))
+    async def _set_free(self, attempt: _Attempt, paid: Cost | None = None) -> None:
+        await self._log.commit(Fail(attempt.work_key, attempt.fence, paid=paid))
 
     async def _record(self, attempt: _Attempt, reply: JudgeReply) -> Verdict:
         """Record a reply, valid or not. Answers lost when the call was taken over meanwhile, as
@@ -212,12 +226,13 @@ class Calls:
         )
         kind = Finish if reply.valid else Fail
         events = [attempt.held.event(fact)]
-        member = kind(attempt.work_key, attempt.fence, events, blobs=inline)
+        paid = cost_of(reply.prompt_tokens + reply.completion_tokens, reply.cost_microusd)
+        member = kind(attempt.work_key, attempt.fence, events, blobs=inline, paid=paid)
         verdict = await self._log.commit(member)
         if verdict.ok:
             attempt.fact = fact
         elif verdict.answer != "lost":
-            await self._set_free(attempt)
+            await self._set_free(attempt, paid)
             raise RuntimeError(f"the reply to {attempt.call.key} was not taken: {verdict.answer}")
         return verdict
 

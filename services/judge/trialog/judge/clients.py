@@ -111,7 +111,8 @@ class HttpJudgeClient:
             raise JudgeTimeoutError(f"no reply from the judge within {timeout_s:g} s") from error
         except (httpx.TransportError, httpx.StreamError) as error:
             raise JudgeUnavailableError(
-                f"the judge at {self._http.base_url} did not answer: {_name(error)}"
+                f"the judge at {self._http.base_url} did not answer: {_name(error)}",
+                unpaid=isinstance(error, httpx.ConnectError),
             ) from error
         latency_ms = (time.perf_counter() - start) * 1000
         return reply_of(request, raw, prices=self._prices, latency_ms=latency_ms)
@@ -147,7 +148,8 @@ async def _refusal(response: httpx.Response) -> JudgeUnavailableError | JudgeRef
     text = (await _read(response))[:300].decode("utf-8", "replace")
     message = f"the judge answered {status}: {text}"
     if status >= 500 or status in _TRY_AGAIN:
-        return JudgeUnavailableError(message, _retry_after_s(response.headers.get("Retry-After")))
+        wanted_s = _retry_after_s(response.headers.get("Retry-After"))
+        return JudgeUnavailableError(message, wanted_s, unpaid=True)
     return JudgeRefusedError(message, status)
 
 

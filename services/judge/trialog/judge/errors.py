@@ -20,7 +20,10 @@ class JudgeError(Exception):
 
 
 class JudgeCallError(JudgeError):
-    """A call brought no reply. It may have been made and paid for all the same."""
+    """A call brought no reply. It may have been made and paid for all the same, unless it is known
+    to be ``unpaid``: the request was not sent, or an error status was answered."""
+
+    unpaid = False
 
 
 class JudgeUnavailableError(JudgeCallError):
@@ -29,9 +32,11 @@ class JudgeUnavailableError(JudgeCallError):
     ``retry_after_s`` is the server's wish in seconds, where it uttered one.
     """
 
-    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str, retry_after_s: float | None = None, *, unpaid: bool = False
+    ) -> None:
         super().__init__(message)
-        self.retry_after_s = retry_after_s
+        self.retry_after_s, self.unpaid = retry_after_s, unpaid
 
 
 class JudgeTimeoutError(JudgeCallError):
@@ -40,6 +45,8 @@ class JudgeTimeoutError(JudgeCallError):
 
 class JudgeRefusedError(JudgeCallError):
     """The server answered a status that no retry will change."""
+
+    unpaid = True
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
