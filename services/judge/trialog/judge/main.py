@@ -19,7 +19,7 @@ async def run(context: Context) -> None:
     assert isinstance(settings, JudgeSettings)
     prices = Prices(settings.judge_prompt_usd_per_mtok, settings.judge_completion_usd_per_mtok)
     client = HttpJudgeClient(settings.judge_url, prices=prices)
-    calls = Calls(context.log, context.blobs, client)
+    calls = Calls(context.log, context.blobs, client, prices)
     try:
         handlers = Handlers(calls, context.blobs)
         await work(context, {"judge": handlers.on_trial_verified}, code.versions())
