@@ -12,6 +12,7 @@ import pytest
 from support import facts as f
 from trialog.driver.views import (
     Doc,
+    adopted,
     evolve_run,
     evolve_step,
     evolve_trial,
@@ -141,6 +142,7 @@ def test_a_step_shows_its_counts_means_and_recorded_times() -> None:
         "pid": 77,
         "trained": True,
         "provenance": {"state": "executed", "run_id": f.RUN, "position": 19},
+        "source": None,
         "requested_at": "2026-11-30T12:00:04.000000+00:00",
         "applied_at": "2026-11-30T12:00:19.000000+00:00",
     }
@@ -310,6 +312,22 @@ def test_what_is_executed_is_told_from_what_is_recovered_and_from_what_is_not_do
     doc = trial_from(facts)
     assert doc["provenance"] == {"generate": recovered, "verify": verified, "judge": judged}
     assert doc["judge_calls"] == {"executed": 2, "recovered": 0}
+
+
+def test_a_trial_of_a_step_that_was_recovered_whole_is_recovered() -> None:
+    """Its document is that of the run which has it, shown as the fork's."""
+    doc = trial_from(whole_run())
+    assert adopted(doc, f.RUN) is doc
+    shown = adopted(doc, "r-ponmlkjihgfedcba")
+    assert shown["run_id"] == "r-ponmlkjihgfedcba"
+    assert shown["provenance"] == {
+        action: source | {"state": "recovered"} for action, source in doc["provenance"].items()
+    }
+    assert shown["provenance"]["judge"]["run_id"] == f.RUN
+    assert (shown["judge_calls"], shown["failures"]) == ({"executed": 0, "recovered": 0}, [])
+    half = trial_from([f.run_requested(), f.trial_requested(TRIAL), f.trajectory(TRIAL)])
+    assert adopted(half, "r-ponmlkjihgfedcba")["provenance"]["judge"] is None
+    assert doc["provenance"]["judge"]["state"] == "executed"
 
 
 def test_a_run_shows_its_place_in_its_tree() -> None:

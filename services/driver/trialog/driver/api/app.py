@@ -8,9 +8,11 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from trialog.driver.api import (
+    compare,
     dead_letters,
     events,
     forks,
+    lineage,
     operations,
     rubrics,
     runs,
@@ -59,7 +61,7 @@ def create_app(deps: ApiDependencies) -> FastAPI:
     app.state.dependencies = deps
     app.state.reader = Reader(deps.log, deps.engine)
     app.state.following = Following(deps.bus)
-    about_runs = (runs, forks, steps, steering, trials, weights, events)
+    about_runs = (runs, forks, lineage, compare, steps, steering, trials, weights, events)
     for module in (*about_runs, rubrics, dead_letters, operations):
         app.include_router(module.routes)
     add_handlers(app)

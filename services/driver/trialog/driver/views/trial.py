@@ -129,13 +129,18 @@ def _end(doc: Doc, event: Recorded, state: str) -> None:
 
 def adopted(doc: Doc, run_id: str) -> Doc:
     """Return a trial as a run shows it: one of another run, in a step that it recovered whole, has
-    no attempts of its own."""
+    no attempts of its own, and what was done for it was recovered."""
     if doc["run_id"] == run_id:
         return doc
+    sources = doc["provenance"]
     return doc | {
         "run_id": run_id,
         "attempts": 1,
         "attempts_by_stage": dict.fromkeys(doc["attempts_by_stage"], 1),
         "judge_calls": {"executed": 0, "recovered": 0},
+        "provenance": {
+            action: None if source is None else source | {"state": "recovered"}
+            for action, source in sources.items()
+        },
         "failures": [],
     }
