@@ -21,6 +21,7 @@ from trialog.driver.api import (
     trials,
     weights,
 )
+from trialog.driver.api.budget_schemas import Resumption
 from trialog.driver.api.dependencies import ApiDependencies
 from trialog.driver.api.examples import EXAMPLES
 from trialog.driver.api.following import Following
@@ -71,8 +72,8 @@ def create_app(deps: ApiDependencies) -> FastAPI:
 
 
 def _described(app: FastAPI, with_key: bool) -> dict[str, Any]:
-    """Return the OpenAPI description, with what FastAPI cannot know: the body of POST /runs, which
-    is read by hand, problems, and the key."""
+    """Return the OpenAPI description, with what FastAPI cannot know: bodies that are read by hand,
+    problems, and the key."""
     if app.openapi_schema is None:
         schema = get_openapi(
             title=app.title,
@@ -82,7 +83,7 @@ def _described(app: FastAPI, with_key: bool) -> dict[str, Any]:
             tags=app.openapi_tags,
         )
         components = schema.setdefault("components", {})
-        for model in (RunSpec, Problem):
+        for model in (RunSpec, Resumption, Problem):
             described = model.model_json_schema(ref_template=_REF)
             components["schemas"] |= described.pop("$defs", {})
             components["schemas"][model.__name__] = described

@@ -92,6 +92,10 @@ RUN: dict[str, Any] = _SUMMARY | {
         "calls_started": 18,
         "calls_unrecorded": 0,
     },
+    "budget": {
+        "limits": {"judge_calls": None, "tokens": None, "usd": 2.5},
+        "spent": {"judge_calls": 18, "tokens": 2358, "usd": 0.010746},
+    },
     "faults": [{"kind": "crash_driver", "step": 1, "recorded_at": _AT}],
     "pauses": 0,
     "pause_reason": None,

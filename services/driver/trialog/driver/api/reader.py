@@ -31,9 +31,10 @@ from trialog.driver.views import (
 )
 from trialog.proto import events as ev
 from trialog.proto import ids
+from trialog.spine.budget import MICRO
 from trialog.spine.log import Recorded
 from trialog.spine.postgres import queries as spine_queries
-from trialog.spine.postgres.log import PostgresLog
+from trialog.spine.postgres.log import PostgresLog, budget_of
 from trialog.spine.sql import driver_connection
 
 MOST_STEPS = 1000
@@ -90,7 +91,20 @@ class Reader:
         rows = await self.fetch(queries.RUN_REQUEST, ids.event_id(run_id, "run"))
         spec = bytes(msgspec.json.decode(rows[0][0], type=_Requested).spec)
         labels = msgspec.json.decode(spec, type=_Labelled).labels
-        return doc | {"labels": labels, "spec": msgspec.Raw(spec)}, steps
+        budget = doc["budget"] | {"spent": await self._spent(doc)}
+        return doc | {"labels": labels, "spec": msgspec.Raw(spec), "budget": budget}, steps
+
+    async def _spent(self, doc: Doc) -> Doc:
+        """Return what counts against a run's limits: where it has any, also calls that may have
+        been made and have no reply on the log."""
+        limited = any(limit is not None for limit in doc["budget"]["limits"].values())
+        rows = await self.fetch(spine_queries.BUDGET, doc["run_id"]) if limited else []
+        if rows:
+            calls, tokens, microusd = budget_of(rows[0]).spent
+            return {"judge_calls": calls, "tokens": tokens, "usd": microusd / MICRO}
+        cost = doc["cost"]
+        tokens = cost["prompt_tokens"] + cost["completion_tokens"]
+        return {"judge_calls": cost["judge_calls"], "tokens": tokens, "usd": cost["usd"]}
 
     async def step_page(
         self, run_id: str, step: int | None, after: int, limit: int

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from trialog.driver.api.budget_schemas import RunBudget
 from trialog.proto.policy import N_DOCS
 
 RunState = Literal["running", "paused", "completed", "failed", "cancelled"]
@@ -189,9 +190,10 @@ class Run(_Shape):
     )
     counts: Counts
     cost: Cost
+    budget: RunBudget
     faults: list[Fault]
     pauses: int
-    pause_reason: str | None
+    pause_reason: str | None = Field(description="Why it is paused, where nobody asked for it.")
 
 
 class RunSummary(_Shape):

@@ -103,6 +103,7 @@ def _new_run(event: Recorded, fact: ev.RunRequested) -> Doc:
             "skipped": 0,
         },
         "cost": cost.new_cost(),
+        "budget": {"limits": spec["budget"]},
         "faults": [],
         "pauses": 0,
         "pause_reason": None,
@@ -129,8 +130,10 @@ def _paused_or_resumed(doc: Doc, fact: ev.RunPaused | ev.RunResumed) -> None:
     match fact:
         case ev.RunPaused(n=n, reason=reason):
             doc["state"], doc["pauses"], doc["pause_reason"] = "paused", n + 1, reason or None
-        case ev.RunResumed():
+        case ev.RunResumed(budget=limits):
             doc["state"], doc["pause_reason"] = "running", None
+            if limits is not None:
+                doc["budget"] = {"limits": limits}
 
 
 def _ended(doc: Doc, event: Recorded, state: str, failure: str | None = None) -> None:
