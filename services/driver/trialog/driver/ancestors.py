@@ -17,7 +17,7 @@ from trialog.proto.ids import event_id
 from trialog.spine.postgres.log import PostgresLog
 
 _STAGES = ("trajectory", "verified", "end")
-_STEPS_AHEAD = 256
+_STEPS_AHEAD = 64
 
 
 class Ancestors:
@@ -47,6 +47,9 @@ class Ancestors:
         """
         assert state.step is not None
         number = state.step.number
+        if state.rescoring:
+            requests = await self._requests(state.request.lineage[0], number)
+            return await self._rescored(state, requests)
         worlds = [] if state.worlds else [f"world:{world}" for world in worlds_of(state.spec)]
         ahead = range(number, min(number + _STEPS_AHEAD, state.spec.n_steps))
         seen = await self._seen_by_all(
@@ -55,25 +58,42 @@ class Ancestors:
         whole = whole_steps(seen)
         if _is_whole(state, whole):
             return Lineage(number, whole, found_in(seen))
-        taken: list[ev.Fact] = []
-        if state.rescoring:
-            taken, trials = await self._taken(state.request.lineage[0], number)
-        else:
-            trials = [str(name) for name in names_of(state.spec, number)]
+        trials = [str(name) for name in names_of(state.spec, number)]
         slots = [f"{stage}:{trial}" for trial in trials for stage in _STAGES]
         seen += await self._seen_by_all(state, slots)
-        return Lineage(number, whole, found_in(seen), taken)
+        return Lineage(number, whole, found_in(seen))
 
-    async def _taken(self, parent: ev.Provenance, step: int) -> tuple[list[ev.Fact], list[str]]:
-        """Return what a step's trials have for being judged anew, and their ids. The trials of a
-        step that the parent recovered whole are in the run that it has them from."""
+    async def _rescored(self, state: RunState, requests: Sequence[Seen]) -> Lineage:
+        """Return a step of the parent for being judged anew, with judgments that are there."""
+        assert state.step is not None
+        taken = list[ev.Fact]()
+        found = list[Seen]()
+        if requests:
+            trials = [getattr(one.fact, "trial_id", "") for one in requests]
+            source = ev.Provenance(requests[0].run_id, state.request.lineage[0].position)
+            slots = [f"{stage}:{trial}" for trial in trials for stage in ("trajectory", "verified")]
+            taken = generated([*requests, *await self._seen(source, slots)])
+            found = await self._seen_by_all(state, [f"end:{trial}" for trial in trials])
+        return Lineage(state.step.number, {}, found_in(found), taken)
+
+    async def _requests(self, parent: ev.Provenance, step: int) -> list[Seen]:
+        """Return the requests of a step's trials, in log order. Those of a step that the parent
+        recovered whole are in the run that it has them from."""
+        source = parent.run_id
         for one in await self._seen(parent, [f"step-applied:{step}"]):
             applied = one.fact
             if isinstance(applied, ev.StepApplied) and applied.whole and applied.provenance:
-                parent = applied.provenance
-        trials = await self._trials(parent, step)
-        slots = [f"{stage}:{trial}" for trial in trials for stage in ("trial", *_STAGES[:2])]
-        return generated(await self._seen(parent, slots)), trials
+                source = applied.provenance.run_id
+        async with self._log.database.connection() as connection:
+            rows = await connection.fetch(
+                queries.TRIALS_OF_STEP,
+                source,
+                event_id(source, f"step-applied:{step - 1}"),
+                event_id(source, f"step-applied:{step}"),
+                parent.position,
+            )
+        found = list(_decoded(rows))
+        return [one for one in found if getattr(one.fact, "step", None) == step]
 
     async def _seen_by_all(self, state: RunState, slots: Sequence[str]) -> list[Seen]:
         """Return the facts in the slots of all ancestors, the parent's first."""
@@ -88,23 +108,6 @@ class Ancestors:
         async with self._log.database.connection() as connection:
             rows = await connection.fetch(queries.IN_SLOTS, ids, ancestor.position)
         return list(_decoded(rows))
-
-    async def _trials(self, parent: ev.Provenance, step: int) -> list[str]:
-        """Return the trials that an ancestor asked for in a step, in log order."""
-        async with self._log.database.connection() as connection:
-            rows = await connection.fetch(
-                queries.TRIALS_OF_STEP,
-                parent.run_id,
-                event_id(parent.run_id, f"step-applied:{step - 1}"),
-                event_id(parent.run_id, f"step-applied:{step}"),
-                parent.position,
-            )
-        facts = (one.fact for one in _decoded(rows))
-        return [
-            fact.trial_id
-            for fact in facts
-            if isinstance(fact, ev.TrialRequested) and fact.step == step
-        ]
 
 
 def _is_whole(state: RunState, whole: dict[int, list[ev.StepApplied]]) -> bool:

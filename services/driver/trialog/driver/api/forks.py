@@ -13,7 +13,7 @@ from trialog.driver.api.code import code_for
 from trialog.driver.api.dependencies import ApiDependencies, Deps, Reading
 from trialog.driver.api.problems import broken_json, invalid
 from trialog.driver.api.reader import Reader
-from trialog.driver.api.routing import RunId, answer, problems, router
+from trialog.driver.api.routing import PatientRoute, RunId, answer, problems, router
 from trialog.driver.forking import (
     Ancestor,
     ForkRefusedError,
@@ -28,7 +28,7 @@ from trialog.proto.canonical import bytes_digest
 from trialog.proto.changes import changes
 from trialog.proto.policy import initial_weights
 
-routes = router("runs")
+routes = router("runs", PatientRoute)
 
 _BODY = {
     "requestBody": {

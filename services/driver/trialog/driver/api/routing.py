@@ -6,7 +6,7 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -35,20 +35,29 @@ _DESCRIPTIONS = {
 class BoundedRoute(APIRoute):
     """A route that answers 503 rather than wait for a database that does not answer."""
 
+    patience: ClassVar[int] = 1
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler within its time."""
         handle = super().get_route_handler()
 
         async def bounded(request: Request) -> Response:
-            async with asyncio.timeout(request.app.state.dependencies.request_s):
+            limit_s = request.app.state.dependencies.request_s * self.patience
+            async with asyncio.timeout(limit_s):
                 return await handle(request)
 
         return bounded
 
 
-def router(tag: str) -> APIRouter:
+class PatientRoute(BoundedRoute):
+    """A route whose answer may take many reads: a plan over ten thousands of trials."""
+
+    patience: ClassVar[int] = 12
+
+
+def router(tag: str, route: type[BoundedRoute] = BoundedRoute) -> APIRouter:
     """Return an empty group of routes."""
-    return APIRouter(tags=[tag], route_class=BoundedRoute)
+    return APIRouter(tags=[tag], route_class=route)
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
