@@ -39,6 +39,11 @@ class Ancestor(NamedTuple):
     position: int
 
 
+def kept_mode(parent: Ancestor) -> Mode:
+    """Return the mode of a fork that asks for none: that of its parent."""
+    return "rescore" if parent.request.mode == "rescore" else "recompute"
+
+
 def split(overrides: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """Return the settings among a fork's body, and its ``from_step``. Raises ForkRefusedError."""
     settings = dict(overrides)

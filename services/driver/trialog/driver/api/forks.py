@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
-from trialog.driver.api import asking, schemas
+from trialog.driver.api import asking, rubric_names, schemas
 from trialog.driver.api.code import code_for
 from trialog.driver.api.dependencies import ApiDependencies, Deps, Reading
 from trialog.driver.api.problems import broken_json, invalid
@@ -19,6 +19,7 @@ from trialog.driver.forking import (
     ForkRefusedError,
     Mode,
     check,
+    kept_mode,
     merged,
     request_of,
     split,
@@ -27,6 +28,8 @@ from trialog.driver.planning import planned
 from trialog.proto.canonical import bytes_digest
 from trialog.proto.changes import changes
 from trialog.proto.policy import initial_weights
+
+_TITLE = "Invalid fork"
 
 routes = router("runs", PatientRoute)
 
@@ -69,9 +72,12 @@ async def fork_run(
         str | None, Query(max_length=100, description="Name of the fork's rubric.")
     ] = None,
     mode: Annotated[
-        Mode,
-        Query(description="rescore: judge the parent's trajectories anew, train nothing."),
-    ] = "recompute",
+        Mode | None,
+        Query(
+            description="recompute: judgments and training follow, and with them later steps. "
+            "rescore: judge the parent's trajectories anew, train nothing. Default: the parent's."
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, Query(description="Only say what would be executed and what that would cost.")
     ] = False,
@@ -82,6 +88,7 @@ async def fork_run(
     ancestors' log under the same inputs is executed."""
     overrides = await _overrides_of(request, rubric)
     parent = await _ancestor(deps, reader, run_id)
+    mode = mode or kept_mode(parent)
     asked = await _asked(deps, parent, overrides, mode, idempotency_key)
     if not dry_run:
         return await asking.record(deps, reader, asked)
@@ -107,15 +114,17 @@ async def _asked(
     try:
         settings, from_step = split(overrides)
         check(parent, settings, from_step, mode)
+        settings, latest = await rubric_names.resolve_in(deps.engine, settings, _TITLE)
         spec = asking.validated(merged(parent, settings, mode))
         weights = await asyncio.to_thread(initial_weights, spec.n_worlds)
         code = await code_for(deps, spec)
         fact = request_of(parent, spec, code, bytes_digest(weights), from_step, mode)
     except ForkRefusedError as error:
-        raise invalid(error.errors, "Invalid fork") from None
+        raise invalid(error.errors, _TITLE) from None
     partition = (await deps.runs.get(parent.run_id)).partition
     run_id = asking.new_run_id(idempotency_key)
-    return asking.Asked(run_id, fact, weights, partition, idempotency_key is not None)
+    keyed = idempotency_key is not None
+    return asking.Asked(run_id, fact, weights, partition, keyed, latest)
 
 
 async def _overrides_of(request: Request, rubric: str | None) -> dict[str, Any]:
