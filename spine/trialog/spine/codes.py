@@ -14,7 +14,8 @@ async def register(database: Database, service: str, code: Mapping[str, str]) ->
     Raises DOWN.
     """
     names, versions = list(code), list(code.values())
-    await patiently(lambda: database.fetch(queries.REGISTER_CODE, service, names, versions))
+    if names:
+        await patiently(lambda: database.fetch(queries.REGISTER_CODE, service, names, versions))
 
 
 async def registered(database: Database) -> dict[str, str]:

@@ -11,7 +11,7 @@ from trialog.proto import runspec
 from trialog.proto.keys import Keys
 from trialog.proto.runspec import RunSpec
 from trialog.spine import telemetry
-from trialog.spine.log import EventLog
+from trialog.spine.log import EventLog, Recorded
 
 _KEPT = 1000
 
@@ -51,15 +51,19 @@ class Runs:
             event = await self._log.at_slot(run_id, "run")
             if event is None:
                 raise UnknownRunError(f"no run {run_id}")
-            request = event.fact()
-            assert isinstance(request, ev.RunRequested)
-            spec = runspec.load(request.spec)
-            self._compare(run_id, request.code)
-            keys = Keys(spec, request.code | self._code)
-            self._runs[run_id] = Run(run_id, event.partition, request.root, spec, request, keys)
-            if len(self._runs) > _KEPT:
-                self._runs.popitem(last=False)
+            if run_id not in self._runs:  # of many that ask at once, one goes on
+                self._keep(run_id, event)
         return self._runs[run_id]
+
+    def _keep(self, run_id: str, event: Recorded) -> None:
+        request = event.fact()
+        assert isinstance(request, ev.RunRequested)
+        spec = runspec.load(request.spec)
+        keys = Keys(spec, request.code | self._code)
+        self._runs[run_id] = Run(run_id, event.partition, request.root, spec, request, keys)
+        if len(self._runs) > _KEPT:
+            self._runs.popitem(last=False)
+        self._compare(run_id, request.code)
 
     def _compare(self, run_id: str, pinned: Mapping[str, str]) -> None:
         """Say, once a run, that its facts will not be those that it expected."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 import uvloop
 from pydantic import ValidationError
 
+from trialog.proto.codes import MissingSourceError
 from trialog.spine import bus as bus_module
+from trialog.spine import codes, telemetry
 from trialog.spine import database as database_module
-from trialog.spine import telemetry
 from trialog.spine.blobs import PostgresBlobs
 from trialog.spine.bus import Bus
 from trialog.spine.database import Database
@@ -44,6 +45,7 @@ class Context:
     blobs: PostgresBlobs
     runs: Runs
     presence: Presence
+    code: Mapping[str, str]
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def listen(self) -> None:
@@ -57,25 +59,34 @@ class Context:
 
 
 Body = Callable[[Context], Coroutine[Any, Any, None]]
+Versions = Callable[[], Mapping[str, str]]
 
 
-def serve(name: str, settings_type: type[ServiceSettings], body: Body) -> None:
-    """Run a service until SIGTERM or SIGINT; exit 2 when its settings are wrong.
+def serve(
+    name: str, settings_type: type[ServiceSettings], body: Body, versions: Versions = dict
+) -> None:
+    """Run a service until SIGTERM or SIGINT; exit 2 when its settings are wrong or its own code's
+    source is missing.
 
-    ``body`` is the service: it returns after ``context.stopping`` is set.
+    ``body`` is the service: it returns after ``context.stopping`` is set. ``versions`` says what
+    code it runs for others, by name; that is told before the service is ready.
     """
     try:
         settings = settings_type.from_environment()
+        code = versions()  # once, and now: the files may change while the process lives
     except ValidationError as error:
         for problem in error.errors():
             place = "TRIALOG_" + "_".join(map(str, problem["loc"])).upper()
             sys.stderr.write(f"{name}: {place}: {problem['msg']}\n")
         raise SystemExit(2) from None
+    except MissingSourceError as error:
+        sys.stderr.write(f"{name}: {error}\n")
+        raise SystemExit(2) from None
     telemetry.configure(name, settings.log_level)
-    uvloop.run(_serve(name, settings, body))
+    uvloop.run(_serve(name, settings, body, code))
 
 
-async def _serve(name: str, settings: ServiceSettings, body: Body) -> None:
+async def _serve(name: str, settings: ServiceSettings, body: Body, code: Mapping[str, str]) -> None:
     waiting: list[str | None] = ["start"]
     stopping = asyncio.Event()
     _listen(stopping)
@@ -83,7 +94,7 @@ async def _serve(name: str, settings: ServiceSettings, body: Body) -> None:
         health = HealthServer(settings.http_host, settings.http_port, lambda: waiting[0])
         health.start()
         stack.callback(health.stop)
-        starting = asyncio.create_task(_connect(name, settings, stack, waiting, stopping))
+        starting = asyncio.create_task(_connect(name, settings, stack, waiting, stopping, code))
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
@@ -108,6 +119,7 @@ async def _connect(
     stack: AsyncExitStack,
     waiting: list[str | None],
     stopping: asyncio.Event,
+    code: Mapping[str, str],
 ) -> Context:
     url = settings.database_url.get_secret_value()
     database = Database(url)
@@ -120,6 +132,7 @@ async def _connect(
     await _until(lambda: database.fetch("select 1"), database_module.DOWN, waiting)
     waiting[0] = f"the schema {REVISION} (python -m trialog.spine.migrate)"
     await _until(lambda: _check_schema(database), database_module.DOWN, waiting)
+    await _until(lambda: codes.register(database, name, code), database_module.DOWN, waiting)
     waiting[0] = "a place among the processes"
     await _until(presence.join, database_module.DOWN, waiting)
     stack.push_async_callback(presence.leave)
@@ -133,7 +146,8 @@ async def _connect(
     stack.callback(keeping.cancel)
     settings.blob_dir.mkdir(parents=True, exist_ok=True)
     blobs = PostgresBlobs(database, settings.blob_dir)
-    return Context(name, settings, database, log, bus, blobs, Runs(log), presence, stopping)
+    runs = Runs(log, code)
+    return Context(name, settings, database, log, bus, blobs, runs, presence, code, stopping)
 
 
 async def _check_schema(database: Database) -> None:

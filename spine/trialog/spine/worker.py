@@ -5,27 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from trialog.spine import codes
 from trialog.spine.consumer import Consumer, Handler
-from trialog.spine.runs import Runs
 from trialog.spine.service import Context
 
 
-async def work(context: Context, handlers: Mapping[str, Handler], code: Mapping[str, str]) -> None:
+async def work(context: Context, handlers: Mapping[str, Handler]) -> None:
     """Consume each kind of work until the service is told to stop, then let held work end.
 
-    ``code`` is what the service runs for others, each piece's version by its name: it is told
-    before the first claim, and the keys of what is recorded are made of it. Raises what breaks a
-    consumer for good, so that the process ends and is started anew.
+    Raises what breaks a consumer for good, so that the process ends and is started anew.
     """
     settings = context.settings
-    await codes.register(context.database, context.name, code)
-    runs = Runs(context.log, code)
     consumers = [
         Consumer(
             bus=context.bus,
             log=context.log,
-            runs=runs,
+            runs=context.runs,
             kind=kind,
             pool=settings.pool,
             handler=handler,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -10,7 +11,7 @@ from support import facts as f
 from trialog.proto import events as ev
 from trialog.proto import runspec
 from trialog.proto.keys import Keys
-from trialog.spine.log import Append, new_event
+from trialog.spine.log import Append, Recorded, new_event
 from trialog.spine.memory.log import MemoryLog
 from trialog.spine.memory.store import MemoryStore
 from trialog.spine.runs import Run, Runs, UnknownRunError
@@ -18,17 +19,30 @@ from trialog.spine.runs import Run, Runs, UnknownRunError
 PINNED = {"agent:policy": "pinned", "verifier:reference": "pinned", "learner:bandit": "pinned"}
 
 
+class Meeting(MemoryLog):
+    """A log whose first two readers have both asked before either is answered."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore(), 1)
+        self._both = asyncio.Barrier(2)
+
+    async def at_slot(self, run_id: str, slot: str) -> Recorded | None:
+        await self._both.wait()
+        return await super().at_slot(run_id, slot)
+
+
 async def run_of(
     own: dict[str, str] | None, pinned: dict[str, str] = PINNED, **settings: Any
 ) -> Run:
     """Return a run that pinned some code as a worker with code of its own knows it."""
-    log = MemoryLog(MemoryStore(), 1)
+    log = Meeting()
     asked = f.run_requested(**settings)
     request = ev.RunRequested(asked.spec, asked.root, asked.initial_weights, code=pinned)
     (await log.commit(Append([new_event(f.RUN, request)]))).check()
     runs = Runs(log, own)
-    assert await runs.get(f.RUN) is await runs.get(f.RUN)
-    return await runs.get(f.RUN)
+    one, other = await asyncio.gather(runs.get(f.RUN), runs.get(f.RUN))
+    assert one is other is await runs.get(f.RUN)
+    return one
 
 
 def keys_of(run: Run) -> tuple[str, str, str]:

@@ -7,9 +7,11 @@ import logging
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from pydantic import ValidationError
+from trialog.proto.codes import source_version
 from trialog.spine import service, telemetry
 from trialog.spine.health import HealthServer
 from trialog.spine.settings import ServiceSettings
@@ -65,6 +67,23 @@ def test_a_service_with_wrong_settings_names_the_variable_and_no_secret(
     said = capsys.readouterr().err
     assert f"test: {name}: " in said
     assert "secret-of-ours" not in said
+    assert "Traceback" not in said
+
+
+def test_a_service_without_its_source_does_not_start(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def body(context: service.Context) -> None:
+        raise AssertionError("never begun")
+
+    def versions() -> dict[str, str]:
+        return {"agent:made": source_version(ModuleType("made_up"))}
+
+    with pytest.raises(SystemExit) as ended:
+        service.serve("test", ServiceSettings, body, versions)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("test: made_up is installed without its source")
     assert "Traceback" not in said
 
 

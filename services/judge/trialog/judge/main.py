@@ -22,7 +22,7 @@ async def run(context: Context) -> None:
     calls = Calls(context.log, context.blobs, client, prices)
     try:
         handlers = Handlers(calls, context.blobs)
-        await work(context, {"judge": handlers.on_trial_verified}, code.versions())
+        await work(context, {"judge": handlers.on_trial_verified})
     finally:
         await calls.close()
         await client.close()
@@ -30,4 +30,4 @@ async def run(context: Context) -> None:
 
 def main() -> None:
     """Start the judge."""
-    service.serve("judge", JudgeSettings, run)
+    service.serve("judge", JudgeSettings, run, code.versions)

@@ -30,12 +30,11 @@ async def run(context: Context) -> None:
             removed=left,
         )
         handlers = Handlers({"bubblewrap": bubblewrap, "null": NullProvider()}, context.blobs)
-        work_for = {"world": handlers.on_world_requested, "trial": handlers.on_trial}
-        await work(context, work_for, code.versions())
+        await work(context, {"world": handlers.on_world_requested, "trial": handlers.on_trial})
     finally:
         await bubblewrap.close()
 
 
 def main() -> None:
     """Start the sandbox."""
-    service.serve("sandbox", SandboxSettings, run)
+    service.serve("sandbox", SandboxSettings, run, code.versions)

@@ -25,10 +25,9 @@ async def run(context: Context) -> None:
     host = RayHost(settings.ray_address, on_connect=context.listen)
     connecting = asyncio.create_task(_connect(host))
     try:
-        own = code.versions()
         tell = partial(codes.register, context.database, context.name)
-        handlers = Handlers(host, context.blobs, settings.apply_timeout_s, own, tell)
-        await work(context, {"step": handlers.on_step_requested}, own)
+        handlers = Handlers(host, context.blobs, settings.apply_timeout_s, context.code, tell)
+        await work(context, {"step": handlers.on_step_requested})
     finally:
         connecting.cancel()
         await host.close()
@@ -45,4 +44,4 @@ async def _connect(host: RayHost) -> None:
 
 def main() -> None:
     """Start the trainer."""
-    service.serve("trainer", TrainerSettings, run)
+    service.serve("trainer", TrainerSettings, run, code.versions)
