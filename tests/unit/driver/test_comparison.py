@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from support import facts as f
-from trialog.driver.comparison import Pair, pair_of, step_rows, summed, trial_row
+from trialog.driver.comparison import Rewards, step_rows, total, trial_row
 from trialog.driver.views import Doc, evolve_trial
 from trialog.proto import events as ev
 
@@ -32,29 +30,28 @@ def judged_doc(reward: float, blob: str = "0" * 64, **scores: float) -> Doc:
 SKIPPED = doc_of(ev.TrialSkipped(TRIAL, 0, "straggler"))
 
 
-def pair(trial_id: str, a: float | None, b: float | None, **more: Any) -> Pair:
-    return Pair(trial_id, int(trial_id[1]), more.get("in_a", True), a, more.get("in_b", True), b)
+def rewards(*pairs: tuple[float | None, float | None]) -> Rewards:
+    """Return trials that both runs have, by their rewards."""
+    found = Rewards()
+    for a, b in pairs:
+        found.add({"reward": a}, {"reward": b})
+    return found
 
 
 def test_means_are_over_what_is_scored_in_both() -> None:
-    pairs = [
-        pair("s0-p0-n0", 1.0, 2.0),
-        pair("s0-p1-n0", None, 100.0),
-        pair("s0-p2-n0", 100.0, None),
-        pair("s0-p3-n0", 0.0, 0.5),
-        pair("s0-p4-n0", 7.0, None, in_b=False),
-        pair("s1-p0-n0", None, 3.0, in_a=False),
-    ]
-    total, steps = summed(pairs)
-    assert total == {
+    first = rewards((1.0, 2.0), (None, 100.0), (100.0, None), (0.0, 0.5))
+    first.add({"reward": 7.0}, None)
+    second = Rewards()
+    second.add(None, {"reward": 3.0})
+    assert total([first, second]).compared() == {
         "n": 2,
         "mean_reward": {"a": 0.5, "b": 1.25},
         "delta": 0.75,
         "n_trials": {"a": 5, "b": 5},
         "n_scored": {"a": 4, "b": 4},
     }
-    assert steps[0]["n"] == 2
-    assert steps[1] == {
+    assert first.compared()["n"] == 2, "adding up leaves the steps as they are"
+    assert second.compared() == {
         "n": 0,
         "mean_reward": {"a": None, "b": None},
         "delta": None,
@@ -64,15 +61,14 @@ def test_means_are_over_what_is_scored_in_both() -> None:
 
 
 def test_a_delta_is_of_the_means_and_not_of_what_is_shown_of_them() -> None:
-    rest = [pair(f"s0-p{n}-n0", 0.0, 0.0) for n in range(1, 10)]
-    total, _ = summed([pair("s0-p0-n0", 0.004, 0.018), *rest])
-    assert total["mean_reward"] == {"a": 0.0, "b": 0.002}
-    assert total["delta"] == 0.001
+    found = rewards((0.004, 0.018), *[(0.0, 0.0)] * 9).compared()
+    assert found["mean_reward"] == {"a": 0.0, "b": 0.002}
+    assert found["delta"] == 0.001
 
 
 def test_nothing_compared_is_no_zero() -> None:
-    total, steps = summed([])
-    assert (total["mean_reward"], total["delta"], steps) == ({"a": None, "b": None}, None, {})
+    found = total([]).compared()
+    assert (found["n"], found["mean_reward"], found["delta"]) == (0, {"a": None, "b": None}, None)
 
 
 def test_a_trial_shows_both_sides_and_what_differs() -> None:
@@ -104,13 +100,16 @@ def test_a_trial_without_a_verdict_on_one_side_has_no_delta() -> None:
 def test_a_reward_of_zero_is_a_reward() -> None:
     row = trial_row(TRIAL, judged_doc(0.0, correct=0.0), judged_doc(0.0, correct=0.0))
     assert row["delta"] == {"reward": 0.0, "scores": {"correct": 0.0}}
-    total, _ = summed([pair_of(TRIAL, judged_doc(0.0), judged_doc(0.0))])
-    assert total["n"] == 1
+    found = Rewards()
+    found.add(judged_doc(0.0), judged_doc(0.0))
+    assert (found.compared()["n"], found.compared()["delta"]) == (1, 0.0)
 
 
-def test_pairs_are_made_of_documents() -> None:
-    assert pair_of(TRIAL, judged_doc(1.5), None) == Pair(TRIAL, 0, True, 1.5, False, None)
-    assert pair_of(TRIAL, None, SKIPPED) == Pair(TRIAL, 0, False, None, True, None)
+def test_a_skipped_trial_counts_as_there_and_not_as_scored() -> None:
+    found = Rewards()
+    found.add(judged_doc(1.5), SKIPPED)
+    found.add(SKIPPED, None)
+    assert found == Rewards(n_a=2, n_b=1, scored_a=1)
 
 
 def test_steps_that_one_run_has_not_begun_have_one_side() -> None:
@@ -122,7 +121,7 @@ def test_steps_that_one_run_has_not_begun_have_one_side() -> None:
         "provenance": {"state": "recovered", "run_id": SOURCE.run_id, "position": 12},
         "pid": 7,
     }
-    _, sums = summed([pair("s0-p0-n0", 1.0, 2.0), pair("s1-p0-n0", None, 3.0, in_a=False)])
+    sums = {0: rewards((1.0, 2.0)), 1: Rewards(n_b=1, scored_b=1)}
     first, second, third = step_rows(sums, {0: step}, {0: step, 1: step, 2: step}, most=10)
     assert (first["step"], first["n"], first["delta"]) == (0, 1, 1.0)
     assert first["a"] == {key: value for key, value in step.items() if key != "pid"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from trialog.driver.views.documents import Doc, rounded
 
@@ -42,50 +42,33 @@ _RUN_SIDE: Final = (
 _DIGITS = 6
 
 
-class Pair(NamedTuple):
-    """A trial that one run has or both have: whether, and its reward where it is scored."""
-
-    trial_id: str
-    step: int
-    in_a: bool
-    reward_a: float | None
-    in_b: bool
-    reward_b: float | None
-
-
-def pair_of(trial_id: str, a: Doc | None, b: Doc | None) -> Pair:
-    """Return a trial's pair from its two documents, of which one may be missing."""
-    step = (a or b or {})["step"]
-    reward_a, reward_b = (None if doc is None else doc["reward"] for doc in (a, b))
-    return Pair(trial_id, step, a is not None, reward_a, b is not None, reward_b)
-
-
 @dataclass(slots=True)
-class _Sum:
-    """Counts of trials, and the rewards of those that are scored in both."""
+class Rewards:
+    """Trials of two runs: how many each has and has scored, and the rewards of those that are
+    scored in both, in one order."""
 
     n_a: int = 0
     n_b: int = 0
     scored_a: int = 0
     scored_b: int = 0
-    rewards_a: list[float] = field(default_factory=list[float])
-    rewards_b: list[float] = field(default_factory=list[float])
+    a: list[float] = field(default_factory=list[float])
+    b: list[float] = field(default_factory=list[float])
 
-    def add(self, pair: Pair) -> None:
-        """Count one trial; to be given in order of trial id, as steps are trained."""
-        self.n_a += pair.in_a
-        self.n_b += pair.in_b
-        self.scored_a += pair.reward_a is not None
-        self.scored_b += pair.reward_b is not None
-        if pair.reward_a is not None and pair.reward_b is not None:
-            self.rewards_a.append(pair.reward_a)
-            self.rewards_b.append(pair.reward_b)
+    def add(self, a: Doc | None, b: Doc | None) -> None:
+        """Count one more trial by its two documents, of which one may be missing."""
+        reward_a, reward_b = (None if doc is None else doc["reward"] for doc in (a, b))
+        self.n_a += a is not None
+        self.n_b += b is not None
+        self.scored_a += reward_a is not None
+        self.scored_b += reward_b is not None
+        if reward_a is not None and reward_b is not None:
+            self.a.append(reward_a)
+            self.b.append(reward_b)
 
-    def shown(self) -> Doc:
+    def compared(self) -> Doc:
         """Return it as a document; without a trial that is scored in both, means are None."""
-        n = len(self.rewards_a)
-        mean_a = sum(self.rewards_a) / n if n else None
-        mean_b = sum(self.rewards_b) / n if n else None
+        n = len(self.a)
+        mean_a, mean_b = (sum(self.a) / n, sum(self.b) / n) if n else (None, None)
         return {
             "n": n,
             "mean_reward": {"a": rounded(mean_a, 3), "b": rounded(mean_b, 3)},
@@ -95,26 +78,30 @@ class _Sum:
         }
 
 
-def summed(pairs: Iterable[Pair]) -> tuple[Doc, dict[int, Doc]]:
-    """Return totals, and the same by step. ``pairs`` come in order of trial id."""
-    total, steps = _Sum(), dict[int, _Sum]()
-    for pair in pairs:
-        total.add(pair)
-        steps.setdefault(pair.step, _Sum()).add(pair)
-    return total.shown(), {step: each.shown() for step, each in steps.items()}
+def total(steps: Iterable[Rewards]) -> Rewards:
+    """Return the rewards of all steps as those of one."""
+    every = Rewards()
+    for one in steps:
+        every.n_a += one.n_a
+        every.n_b += one.n_b
+        every.scored_a += one.scored_a
+        every.scored_b += one.scored_b
+        every.a += one.a
+        every.b += one.b
+    return every
 
 
 def step_rows(
-    sums: Mapping[int, Doc], a: Mapping[int, Doc], b: Mapping[int, Doc], most: int
+    rewards: Mapping[int, Rewards], a: Mapping[int, Doc], b: Mapping[int, Doc], most: int
 ) -> list[Doc]:
     """Return the first ``most`` steps that either run has begun, in order, each with what both
     say of it."""
-    nothing = _Sum().shown()
+    nothing = Rewards()
     return [
         {"step": step}
-        | sums.get(step, nothing)
+        | rewards.get(step, nothing).compared()
         | {"a": _only(_STEP_SIDE, a.get(step)), "b": _only(_STEP_SIDE, b.get(step))}
-        for step in sorted({*sums, *a, *b})[:most]
+        for step in sorted({*rewards, *a, *b})[:most]
     ]
 
 

@@ -101,10 +101,13 @@ from (
 ) b using (trial_id)
 order by trial_id limit $6
 """
-# The same without end, and only whether each run has the trial, and its reward.
-REWARD_PAIRS = """
-select trial_id, coalesce(a.step, b.step), a.step is not null, a.reward, b.step is not null,
-    b.reward
+# The same without end, summed up by step: trials of each run, those with a reward, and the rewards
+# of those that have one in both, in order of trial id.
+REWARDS_BY_STEP = """
+select coalesce(a.step, b.step) as step, count(a.step)::integer, count(b.step)::integer,
+    count(a.reward)::integer, count(b.reward)::integer,
+    array_agg(a.reward order by trial_id) filter (where a.reward + b.reward is not null),
+    array_agg(b.reward order by trial_id) filter (where a.reward + b.reward is not null)
 from (
     select trial_id, step, reward from trial_seen
     where run_id = $1 and trial_id > $3 and trial_id < $4 and trial_id <> all ($5::text[])
@@ -112,7 +115,7 @@ from (
     select trial_id, step, reward from trial_seen
     where run_id = $2 and trial_id > $3 and trial_id < $4 and trial_id <> all ($5::text[])
 ) b using (trial_id)
-order by trial_id
+group by 1 order by 1
 """
 
 # The trials of some steps ($1), each of the run that has them ($2).

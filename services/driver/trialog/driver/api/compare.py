@@ -23,7 +23,7 @@ from trialog.driver.api.routing import (
     router,
 )
 from trialog.driver.api.steps import StepNumber
-from trialog.driver.comparison import run_side, step_rows, summed, trial_row
+from trialog.driver.comparison import Rewards, run_side, step_rows, total, trial_row
 from trialog.driver.views import Doc
 from trialog.proto.ids import InvalidIdError, parse_trial_id
 
@@ -55,8 +55,9 @@ async def compare_runs(
     page = await pairs.page(Between.of_step(step, after), limit + 1)
     totals, steps = None, dict[str, Any](steps=[], steps_left_out=0)
     if cursor is None:
-        totals, sums = summed(await pairs.rewards(Between.of_step(step)))
-        steps = await _steps(reader, sums, (a, news_a), (b, news_b), step)
+        rewards = await pairs.rewards(Between.of_step(step))
+        totals = total(rewards.values()).compared()
+        steps = await _steps(reader, rewards, (a, news_a), (b, news_b), step)
     about = {
         "a": run_side(run_a),
         "b": run_side(run_b),
@@ -79,15 +80,15 @@ def _seen(cursor: str) -> str:
 
 async def _steps(
     reader: Reader,
-    sums: dict[int, Doc],
+    rewards: dict[int, Rewards],
     a: tuple[str, Facts],
     b: tuple[str, Facts],
     step: int | None,
 ) -> dict[str, Any]:
     """Return the first thousand steps that either run has begun."""
     docs_a, docs_b = await _docs(reader, *a, step), await _docs(reader, *b, step)
-    rows = step_rows(sums, docs_a, docs_b, MOST_STEPS)
-    return {"steps": rows, "steps_left_out": len({*sums, *docs_a, *docs_b}) - len(rows)}
+    rows = step_rows(rewards, docs_a, docs_b, MOST_STEPS)
+    return {"steps": rows, "steps_left_out": len({*rewards, *docs_a, *docs_b}) - len(rows)}
 
 
 async def _docs(reader: Reader, run_id: str, news: Facts, step: int | None) -> dict[int, Doc]:

@@ -9,7 +9,7 @@ import msgspec
 
 from trialog.driver import queries
 from trialog.driver.api.reader import Facts, Reader
-from trialog.driver.comparison import Pair, pair_of
+from trialog.driver.comparison import Rewards
 from trialog.driver.views import Doc, adopted
 
 _decoder = msgspec.json.Decoder(dict)
@@ -71,16 +71,19 @@ class Pairs:
     def _docs_of(self, row: Any) -> Docs:
         return _doc(row[1], self.run_a), _doc(row[2], self.run_b)
 
-    async def rewards(self, wanted: Between) -> list[Pair]:
-        """Return all trials that either run has, in order of the text of their ids."""
+    async def rewards(self, wanted: Between) -> dict[int, Rewards]:
+        """Return the rewards of all trials that either run has, by step in order."""
         rows = await self.reader.fetch(
-            queries.REWARD_PAIRS, self.run_a, self.run_b, *wanted, list(self.newer)
+            queries.REWARDS_BY_STEP, self.run_a, self.run_b, *wanted, list(self.newer)
         )
-        pairs = [Pair(*row) for row in rows]
-        if self.newer:
-            pairs += [pair_of(n, *docs) for n, docs in self.newer.items() if wanted.takes(n)]
-            pairs.sort(key=lambda pair: pair.trial_id)
-        return pairs
+        found: dict[int, Rewards] = {}
+        for step, n_a, n_b, scored_a, scored_b, rewards_a, rewards_b in rows:
+            both = rewards_a or [], rewards_b or []
+            found[step] = Rewards(n_a, n_b, scored_a, scored_b, *both)
+        for trial_id in sorted(filter(wanted.takes, self.newer)):
+            a, b = self.newer[trial_id]
+            found.setdefault((a or b or {})["step"], Rewards()).add(a, b)
+        return dict(sorted(found.items()))
 
 
 async def _docs(reader: Reader, run_id: str, names: set[str]) -> dict[str, Doc]:
