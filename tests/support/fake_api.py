@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from support.fake_rubrics import FakeRubrics
 
 ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
 KINDS = ("build_world", "generate", "verify", "judge_call", "judge", "train_step")
@@ -149,6 +150,7 @@ class FakeDriver:
         self.cut_after: int | None = None
         self.page_size = 100
         self.api_key: str | None = None
+        self.rubrics = FakeRubrics()
         self.app = self._build()
 
     def add_run(self, run_id: str = RUN, **changes: Any) -> dict[str, Any]:
@@ -185,6 +187,7 @@ class FakeDriver:
         app.add_api_route("/runs/{run_id}/trials", self._trials)
         app.add_api_route("/dead-letters", self._dead_letters)
         app.add_api_route("/dead-letters/redrive", self._redrive, methods=["POST"])
+        app.include_router(self.rubrics.router)
         app.add_api_route("/log/verify", self._verify)
         app.add_api_route("/runs/{run_id}/events", self._events)
         app.add_api_route("/runs/{run_id}/weights/{version}", self._weights)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from trialog.cli import exits, output
-from trialog.cli.commands import dead_letters, demo, results, runs, up
+from trialog.cli.commands import dead_letters, demo, results, rubrics, runs, up
 
 
 def _print_version(wanted: bool) -> None:
@@ -43,6 +43,7 @@ def build_app() -> typer.Typer:
     app.callback(epilog=exits.HELP)(_options)
     runs.register(app)
     results.register(app)
+    rubrics.register(app)
     dead_letters.register(app)
     up.register(app)
     demo.register(app)

@@ -1,4 +1,7 @@
-"""Run files: YAML with duplicates refused, settings put over it, checked against RunSpec."""
+"""Run files: YAML with duplicates refused, settings put over it, checked against RunSpec.
+
+Other files of settings, such as rubrics, are read with the same care (settings_of, problems_of).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from trialog.cli.exits import BadInput
+from trialog.proto.rubric import parse_reference
 from trialog.proto.runspec import RunSpec
 
 MAX_BYTES = 1_000_000
@@ -20,7 +24,7 @@ _FREE_NAMES = ("labels", "faults.straggler")
 
 
 class BadRunFile(BadInput):
-    """A run file that cannot be run: one line for each thing that is wrong, with its field."""
+    """A file that cannot be meant: one line for each thing that is wrong, with its field."""
 
     def __init__(self, source: str, problems: list[str]) -> None:
         super().__init__("\n".join(f"{source}: {problem}" for problem in problems))
@@ -65,15 +69,35 @@ def load_run_file(path: str, settings: Iterable[str] = ()) -> dict[str, Any]:
 
     Raises BadRunFile, which names every field that is wrong.
     """
-    source = "standard input" if path == "-" else path
-    data = _mapping(source, parse_yaml(source, _read(source, path)))
+    source, data = settings_of(path, "settings such as n_steps: 3")
     for setting in settings:
         _put(data, setting)
+    named = _named_rubric(source, data)
     try:
-        spec = RunSpec.model_validate(data)
+        spec = RunSpec.model_validate(data | dict.fromkeys(named, "v1"))
     except ValidationError as error:
-        raise BadRunFile(source, _problems(error)) from None
-    return spec.model_dump(mode="json", exclude_unset=True)
+        raise BadRunFile(source, problems_of(error, RunSpec)) from None
+    return spec.model_dump(mode="json", exclude_unset=True) | named
+
+
+def _named_rubric(source: str, data: dict[str, Any]) -> dict[str, str]:
+    """Return {"rubric": NAME} where settings name one: which there are, the server knows."""
+    name = data.get("rubric")
+    if not isinstance(name, str):
+        return {}
+    try:
+        return {"rubric": str(parse_reference(name))}
+    except ValueError as error:
+        raise BadRunFile(source, [f"rubric: {error}"]) from None
+
+
+def settings_of(path: str, expected: str) -> tuple[str, dict[str, Any]]:
+    """Return what a file is called, and the mapping that it holds; ``-`` is standard input.
+
+    Raises BadRunFile; ``expected`` says what there should be.
+    """
+    source = "standard input" if path == "-" else path
+    return source, _mapping(source, parse_yaml(source, _read(source, path)), expected)
 
 
 def _read(source: str, path: str) -> bytes:
@@ -110,12 +134,11 @@ def parse_yaml(source: str, text: bytes | str) -> Any:
         raise BadRunFile(source, ["is nested too deeply"]) from None
 
 
-def _mapping(source: str, data: Any) -> dict[str, Any]:
+def _mapping(source: str, data: Any, expected: str) -> dict[str, Any]:
     if data is None:
-        raise BadRunFile(source, ["is empty: expected settings such as n_steps: 3"])
+        raise BadRunFile(source, [f"is empty: expected {expected}"])
     if not isinstance(data, dict):
-        kind = type(data).__name__
-        raise BadRunFile(source, [f"expected settings such as n_steps: 3, found a {kind}"])
+        raise BadRunFile(source, [f"expected {expected}, found a {type(data).__name__}"])
     return cast(dict[str, Any], data)
 
 
@@ -144,14 +167,14 @@ def _names(path: str) -> list[str]:
     return path.split(".")
 
 
-def _problems(error: ValidationError) -> list[str]:
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[str]:
     """Return one line a mistake, ``field: message``, each field once."""
     lines: dict[str, None] = {}
     for one in error.errors(include_url=False):
         place = one["loc"]
         if place[:1] == ("rubric",) and len(place) > 1:
             place = ("rubric", *place[2:])  # without the kind that it is, a name or a whole one
-        message = _message(one["type"], one["msg"], place, one["input"])
+        message = _message(model, one["type"], one["msg"], place, one["input"])
         lines[": ".join(filter(None, (_field(place), message)))] = None
     return list(lines)
 
@@ -165,9 +188,11 @@ def _field(place: tuple[int | str, ...]) -> str:
     return text.removeprefix(".")
 
 
-def _message(kind: str, message: str, place: tuple[int | str, ...], given: Any) -> str:
+def _message(
+    model: type[BaseModel], kind: str, message: str, place: tuple[int | str, ...], given: Any
+) -> str:
     if kind == "extra_forbidden":
-        known = _known_keys(place[:-1])
+        known = _known_keys(model, place[:-1])
         near = difflib.get_close_matches(str(place[-1]), known, 1)
         meant = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
         return f"unknown key{meant}"
@@ -188,9 +213,8 @@ def _as_number(text: str) -> float | int | None:
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
-def _known_keys(place: tuple[int | str, ...]) -> list[str]:
-    """Return the settings of the part of a RunSpec at a place."""
-    model: type[BaseModel] = RunSpec
+def _known_keys(model: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
+    """Return the settings of the part of a model at a place."""
     for part in place:
         field = model.model_fields.get(str(part))
         if field is None:

@@ -28,6 +28,13 @@ from trialog.client.models import (
     Weights,
 )
 from trialog.client.retry import Attempts, Patience
+from trialog.client.rubric_models import (
+    RubricDiff,
+    RubricPage,
+    RubricPut,
+    RubricVersion,
+    RubricVersions,
+)
 from trialog.client.sse import SseParser
 from trialog.proto.events import RUN_ENDS
 
@@ -149,6 +156,32 @@ class TrialogClient:
     def redrive(self, key: str) -> Redriven:
         """Offer dead work again."""
         return self._send(calls.redrive(key))
+
+    def put_rubric(self, name: str, rubric: Mapping[str, Any]) -> RubricPut:
+        """Keep a rubric as the next version of a name; the same content is the same version."""
+        return self._send(calls.put_rubric(name, rubric))
+
+    def list_rubrics(self, *, limit: int | None = None, cursor: str | None = None) -> RubricPage:
+        """Return a page of rubrics, each by its latest version."""
+        return self._send(calls.list_rubrics(limit, cursor))
+
+    def get_rubric(
+        self, name: str, *, limit: int | None = None, cursor: str | None = None
+    ) -> RubricVersions:
+        """Return a rubric's latest version, and a page of all of them."""
+        return self._send(calls.get_rubric(name, limit, cursor))
+
+    def get_rubric_version(
+        self, name: str, version: int | Literal["latest"] = "latest"
+    ) -> RubricVersion:
+        """Return a version of a rubric."""
+        return self._send(calls.get_rubric_version(name, version))
+
+    def diff_rubrics(
+        self, name: str, *, from_: int | str | None = None, to: int | str | None = None
+    ) -> RubricDiff:
+        """Compare two versions: numbers of this rubric's, or NAME@VERSION of any."""
+        return self._send(calls.diff_rubrics(name, from_, to))
 
     def verify_log(self, after: int = 0) -> Verification:
         """Walk the log's hash chain above a position, a hundred thousand links at most."""

@@ -19,7 +19,7 @@ _TEXT_IN_ERROR = 200
 class Call:
     """One request. All of them may be sent again: they read, name a state, or carry a key."""
 
-    method: Literal["GET", "POST"]
+    method: Literal["GET", "POST", "PUT"]
     path: str
     params: Mapping[str, str | int | list[str]] = field(default_factory=dict[str, Any])
     body: Any = None
@@ -103,6 +103,31 @@ def list_dead_letters(run_id: str | None, limit: int | None, cursor: str | None)
 def redrive(key: str) -> Call:
     """POST /dead-letters/redrive."""
     return Call("POST", "/dead-letters/redrive", body={"key": key})
+
+
+def put_rubric(name: str, rubric: Mapping[str, Any]) -> Call:
+    """PUT /rubrics/{name}: the same content again is the same version."""
+    return Call("PUT", f"/rubrics/{segment(name)}", body=dict(rubric))
+
+
+def list_rubrics(limit: int | None, cursor: str | None) -> Call:
+    """GET /rubrics."""
+    return Call("GET", "/rubrics", _given(limit=limit, cursor=cursor))
+
+
+def get_rubric(name: str, limit: int | None, cursor: str | None) -> Call:
+    """GET /rubrics/{name}."""
+    return Call("GET", f"/rubrics/{segment(name)}", _given(limit=limit, cursor=cursor))
+
+
+def get_rubric_version(name: str, version: int | Literal["latest"]) -> Call:
+    """GET /rubrics/{name}/{version}."""
+    return Call("GET", f"/rubrics/{segment(name)}/{version}")
+
+
+def diff_rubrics(name: str, from_: int | str | None, to: int | str | None) -> Call:
+    """GET /rubrics/{name}/diff."""
+    return Call("GET", f"/rubrics/{segment(name)}/diff", _given(**{"from": from_, "to": to}))
 
 
 def verify_log(after: int) -> Call:

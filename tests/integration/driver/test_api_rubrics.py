@@ -40,7 +40,8 @@ async def put(api: httpx.AsyncClient, name: str, **rubric: Any) -> shapes.Rubric
     shown = shapes.RubricPut.model_validate_json(answer.text)
     assert answer.headers["location"] == f"/rubrics/{name}/{shown.version}"
     read = await api.get(answer.headers["location"])
-    assert read.json() | {"latest": shown.latest} == answer.json()
+    assert read.json() | {"latest": shown.latest, "added": shown.added} == answer.json()
+    assert shown.added is (answer.status_code == 201)
     return shown
 
 
@@ -57,7 +58,8 @@ async def test_new_content_is_the_next_version_and_the_same_is_the_same(
     ):
         answer = await api.put(f"/rubrics/{name}", json=body)
         again = shapes.RubricPut.model_validate_json(answer.text)
-        assert (answer.status_code, again.version, again.latest) == (200, 1, 2)
+        assert (answer.status_code, again.added) == (200, False)
+        assert (again.version, again.latest) == (1, 2)
         assert (again.digest, again.created_at) == (first.digest, first.created_at)
     assert first.rubric == Rubric.model_validate({"name": name, "criteria": criteria(1.0)})
 

@@ -13,8 +13,9 @@ from trialog.cli import main
 RUN_FILE = "n_steps: 1\n"
 COMMANDS = [
     *("run", "runs", "show", "trials", "trajectory", "events", "weights"),
-    *("watch", "cancel", "pause", "resume", "dead-letters", "up", "demo"),
+    *("watch", "cancel", "pause", "resume", "rubrics", "dead-letters", "up", "demo"),
 ]
+BELOW = ["rubrics show", "rubrics put", "rubrics diff"]
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,9 @@ def trialog(
     return call
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, *BELOW])
 def test_every_command_has_help_with_an_example(command: str, trialog):
-    done = trialog(command, "--help")
+    done = trialog(*command.split(), "--help")
     assert done.code == 0
     assert f"Example: trialog {command}" in done.out
     assert "--output" in done.out
@@ -85,6 +86,14 @@ def test_the_help_lists_every_command_and_exit_code(trialog):
         (["trajectory", f"{RUN}/s0-p0-n00"], "", "is no trial"),
         (["dead-letters", "--run", "x"], "", "is no run id"),
         (["dead-letters", "--redrive", f"{RUN}/w0/build_world"], "", "there is no work"),
+        (["rubrics", "show", "Mine"], "", "NAME[@VERSION]: 'Mine' names no rubric"),
+        (["rubrics", "show", "mine"], "", "rubric mine is unknown"),
+        (["rubrics", "show", "v1@2"], "", "rubric v1@2 is unknown"),
+        (["rubrics", "diff", "v1", "v1@x"], "", "B: 'v1@x' names no rubric"),
+        (["rubrics", "put", "none.yaml"], "", "cannot be read"),
+        (["rubrics", "put", "-"], "name: a\ncriteria: []", "criteria: should have at least one"),
+        (["rubrics", "put", "-", "--name", "v1"], "criteria: [{name: a}]", "is built in"),
+        (["rubrics", "-o", "json", "show", "v1"], "", "--output: goes after show"),
         (["runs", "--label", "x"], "", "is no KEY=VALUE"),
         (["runs", "--state", "odd"], "", "--state"),
         (["runs", "--url", "nowhere"], "", "--url: 'nowhere' is no address"),

@@ -31,6 +31,12 @@ def test_a_whole_rubric_is_read(tmp_path: Path):
     RunSpec.model_validate(body)
 
 
+@pytest.mark.parametrize("name", ["v1", "mine", "mine@2"])
+def test_which_rubrics_there_are_is_for_the_server_to_say(tmp_path: Path, name: str):
+    assert load(tmp_path, f"rubric: {name}\nn_steps: 1") == {"rubric": name, "n_steps": 1}
+    assert load(tmp_path, "n_steps: 1", f"rubric={name}")["rubric"] == name
+
+
 def test_settings_go_over_the_file(tmp_path: Path):
     body = load(
         tmp_path,
@@ -71,7 +77,8 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch):
         ("group_policy: {straggler: {grace: 1}}", "straggler.grace: unknown key; did you mean g"),
         ("rubric: {name: x, criteria: [{name: a, weigth: 1}]}", "criteria[0].weigth: unknown key"),
         ("rubric: 4", "rubric: should be a valid string"),
-        ("rubric: v9", "rubric 'v9' is unknown; known are instant, v1"),
+        ("rubric: V9", "rubric: 'V9' names no rubric: expected NAME or NAME@VERSION"),
+        ("rubric: v9@0", "rubric: 'v9@0' names no rubric: expected NAME or NAME@VERSION"),
         ("faults: {hang: [s0-p0]}", "faults.hang[0]: String should match"),
         ("faults: {hang: [s9-p0-n0]}", "faults.hang.0 names s9-p0-n0, which is no trial of"),
         ("labels: {A B: x}", "labels.A B: String should match"),

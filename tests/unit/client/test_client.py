@@ -150,6 +150,32 @@ def test_dead_work_is_listed_and_offered_again(driver: FakeDriver, client: Trial
         client.redrive(key)
 
 
+RUBRIC = {"name": "mine", "criteria": [{"name": "a"}]}
+
+
+def test_rubrics_are_kept_listed_and_compared(driver: FakeDriver, client: TrialogClient):
+    driver.failures = [503]  # put again, it is the same version
+    first = client.put_rubric("mine", RUBRIC)
+    second = client.put_rubric("mine", RUBRIC | {"criteria": [{"name": "a", "weight": 2.0}]})
+    assert [(one["version"], one["added"]) for one in (first, second)] == [(1, True), (2, True)]
+    assert client.put_rubric("mine", RUBRIC)["added"] is False
+    page = client.list_rubrics(limit=3)
+    assert [one["name"] for one in page["rubrics"]] == ["instant", "mine", "v1"]
+    (last,) = client.list_rubrics(cursor=page["next_cursor"])["rubrics"]
+    assert (last["name"], last["built_in"]) == ("v2-efficiency", True)
+    versions = client.get_rubric("mine", limit=1)
+    assert [one["version"] for one in versions["versions"]] == [2]
+    older = client.get_rubric("mine", cursor=versions["next_cursor"])["versions"]
+    assert [one["version"] for one in older] == [1]
+    assert client.get_rubric_version("mine", 1)["digest"] == first["digest"]
+    diff = client.diff_rubrics("mine", from_=1, to="mine@2")
+    assert diff["changed"][0]["fields"] == [{"field": "weight", "from": 1.0, "to": 2.0}]
+    with pytest.raises(NotFound, match="rubric other is unknown"):
+        client.get_rubric("other")
+    with pytest.raises(Conflict, match="under another name"):
+        client.put_rubric("v1", RUBRIC)
+
+
 def test_the_chain_is_walked(client: TrialogClient):
     assert client.verify_log() == {"broken_at": None, "checked_until": 7}
 
@@ -221,3 +247,8 @@ async def test_the_asynchronous_client_does_the_same(served: Served):
         assert (await client.list_dead_letters(run_id=RUN))["dead_letters"] == driver.dead
         assert (await client.redrive(driver.dead[0]["key"]))["run_state"] == "running"
         assert (await client.verify_log(3))["checked_until"] == 10
+        assert (await client.put_rubric("mine", RUBRIC))["version"] == 1
+        assert (await client.get_rubric("mine"))["latest"]["version"] == 1
+        assert (await client.get_rubric_version("mine", 1))["built_in"] is False
+        assert (await client.diff_rubrics("v1", to="mine"))["to"]["name"] == "mine"
+        assert len((await client.list_rubrics())["rubrics"]) == 4

@@ -61,6 +61,7 @@ class RubricVersion(_Shape):
 class RubricPut(RubricVersion):
     """The version that a rubric which was put is, and the latest of its name."""
 
+    added: bool = Field(description="False: the content was that version already.")
     latest: int
 
 
@@ -151,7 +152,7 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
         "next_cursor": None,
     },
     RubricVersion: _SECOND,
-    RubricPut: _SECOND | {"latest": 2},
+    RubricPut: _SECOND | {"added": True, "latest": 2},
     RubricVersions: {
         "name": _NAME,
         "built_in": False,

@@ -84,7 +84,8 @@ async def put_rubric(request: Request, deps: Deps, name: Name) -> Response:
     content is the same version, also when a later one stands."""
     rubric = _checked(await bodies.body_of(request, _TITLE), name)
     put = await Registry(deps.engine).put(rubric)
-    shown = _whole(Kept(put.version, rubric)) | {"latest": put.latest}
+    what = {"added": put.added, "latest": put.latest}
+    shown = _whole(Kept(put.version, rubric)) | what
     location = f"/rubrics/{name}/{put.version.number}"
     return answer(shown, 201 if put.added else 200, {"Location": location})
 
