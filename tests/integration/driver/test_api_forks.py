@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import httpx
 import pytest
 from support.api import key
 from trialog.driver.api import schemas
+from trialog.driver.api.fork_schemas import Plan
 from trialog.proto import events as ev
 from trialog.spine.log import Append, new_event
 from trialog.spine.postgres.log import PostgresLog
@@ -177,4 +177,4 @@ async def test_a_plan_of_a_run_that_has_nothing_executes_all(
     assert plan["estimate"]["judge_calls"]["at_most"] == 18
     assert plan["estimate"]["usd"] is None and "no judge call" in plan["estimate"]["basis"]
     assert await log.end(0) == end
-    json.dumps(plan, allow_nan=False)
+    Plan.model_validate_json(answer.content)

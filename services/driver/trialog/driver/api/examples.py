@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from trialog.driver.api import compare_examples, rubric_schemas, schemas
+from trialog.driver.api import compare_examples, fork_schemas, rubric_schemas, schemas
 from trialog.driver.api.schemas import RUN_ID, TRIAL_ID, WORK_KEY
 from trialog.proto.policy import N_DOCS
 from trialog.proto.runspec import RunSpec
@@ -154,6 +154,7 @@ _WORKER = {"worker": "driver-2f1c0a", "service": "driver", "host": "node-1", "pi
 
 EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     **rubric_schemas.EXAMPLES,
+    **fork_schemas.EXAMPLES,
     **compare_examples.examples(RUN),
     schemas.Run: RUN,
     schemas.RunPage: {"runs": [_SUMMARY], "next_cursor": None},

@@ -11,6 +11,7 @@ from fastapi import Query, Request, Response
 from trialog.driver.api import asking, rubric_names, schemas
 from trialog.driver.api.code import code_for
 from trialog.driver.api.dependencies import ApiDependencies, Deps, Reading
+from trialog.driver.api.fork_schemas import Plan
 from trialog.driver.api.problems import broken_json, invalid
 from trialog.driver.api.reader import Reader
 from trialog.driver.api.routing import PatientRoute, RunId, answer, problems, router
@@ -30,6 +31,7 @@ from trialog.proto.changes import changes
 from trialog.proto.policy import initial_weights
 
 _TITLE = "Invalid fork"
+_SAID = f"With dry_run: the plan, and nothing is recorded. Else: {asking.THERE}"
 
 routes = router("runs", PatientRoute)
 
@@ -38,7 +40,11 @@ _BODY = {
         "required": False,
         "content": {
             "application/json": {
-                "schema": {"type": "object"},
+                "schema": {
+                    "type": "object",
+                    "description": "Settings of RunSpec that differ, mappings merged.",
+                    "properties": {"from_step": {"type": "integer", "minimum": 0}},
+                },
                 "examples": {
                     "unchanged": {"summary": "The same run again", "value": {}},
                     "longer": {"summary": "Train on", "value": {"n_steps": 6}},
@@ -60,7 +66,7 @@ _BODY = {
     status_code=201,
     response_model=schemas.Run,
     responses=problems(400, 404, 409, 413, 415, 422)
-    | {200: {"model": schemas.Run, "description": asking.THERE}},
+    | {200: {"model": schemas.Run | Plan, "description": _SAID}},
     openapi_extra=_BODY,
 )
 async def fork_run(
