@@ -71,6 +71,8 @@ def decide(state: RunState, now_ms: float, jitter: Jitter, lineage: Lineage = NO
     _request_worlds(state, lineage, decision)
     if _recover_whole(state, state.step, lineage, decision):
         return decision
+    if state.step.number < state.request.from_step:
+        raise ValueError(f"{state.run_id}: its parent has no step {state.step.number}")
     if state.rescoring:
         _take_over(state, state.step, lineage, decision)
     else:
@@ -282,8 +284,9 @@ def _close_step(state: RunState, step: Step, lineage: Lineage, decision: Decisio
         len(scored),
         step.n_skipped,
         applied is not None,
-        # A skipped trial is tried again by a fork: such a step is not recovered whole.
-        "" if step.n_skipped else _inputs_key(state, step),
+        # A skipped trial is tried again by a fork, and what other code made is not what the key
+        # says: such a step is not recovered whole.
+        "" if step.n_skipped or step.unpinned else _inputs_key(state, step),
         _bill_of(scored),
     )
     decision.blobs.append(manifest)
