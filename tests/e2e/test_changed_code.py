@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -30,39 +30,45 @@ OWN = sandbox_code.versions() | judge_code.versions() | trainer_code.versions()
 NOTHING = dict.fromkeys(
     ["build_world", "generate", "verify", "judge_call", "judge", "train_step"], 0
 )
+COUNTS = {"sandbox": "sandboxes", "judge": "judges", "trainer": "trainers"}
 PACKAGES = {"sandbox": trialog.sandbox, "judge": trialog.judge, "trainer": trialog.trainer}
 
-Patch = Callable[[str, str, str, str], None]
 
+class Patches:
+    """Services that run a copy of their package in which a text is another."""
 
-def replaced(cluster: Cluster, kind: str, path: Path | None, count: int) -> None:
-    """Stop all services of a kind and start others, which find their package in ``path``."""
-    cluster.scale(kind, 0)
-    environments: Any = cluster.stack.options.service_env  # read at each start
-    environments.pop(kind, None)
-    if path is not None:
-        environments[kind] = {"PYTHONPATH": str(path)}
-    cluster.scale(kind, count)
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self._cluster, self._folder = cluster, folder
+        self._patched: set[str] = set()
 
-
-@pytest.fixture
-def patch(cluster: Cluster, tmp_path: Path) -> Generator[Patch]:
-    """Returns what restarts a service with a copy of its package in which a text is another."""
-    before = {kind: len(running(cluster, kind)) for kind in PACKAGES}
-    patched: set[str] = set()
-
-    def patch(kind: str, module: str, old: str, new: str) -> None:
-        copy = tmp_path / "trialog" / kind
+    def __call__(self, kind: str, module: str, old: str, new: str) -> None:
+        """Restart a service: one process, with ``old`` replaced in a module of it."""
+        copy = self._folder / kind / "trialog" / kind
         shutil.copytree(Path(str(PACKAGES[kind].__file__)).parent, copy)
         text = (copy / module).read_text()
         assert old in text
         (copy / module).write_text(text.replace(old, new))
-        patched.add(kind)
-        replaced(cluster, kind, tmp_path, 1)
+        self._patched.add(kind)
+        self._replace(kind, {"PYTHONPATH": str(self._folder / kind)}, 1)
 
-    yield patch
-    for kind in patched:
-        replaced(cluster, kind, None, before[kind])
+    def undo(self) -> None:
+        """Restart what was patched as it was before."""
+        while self._patched:
+            kind = self._patched.pop()
+            self._replace(kind, {}, getattr(self._cluster.stack.options, COUNTS[kind]))
+
+    def _replace(self, kind: str, environment: dict[str, str], count: int) -> None:
+        self._cluster.scale(kind, 0)
+        environments: Any = self._cluster.stack.options.service_env  # read at each start
+        environments[kind] = environment
+        self._cluster.scale(kind, count)
+
+
+@pytest.fixture
+def patch(cluster: Cluster, tmp_path: Path) -> Generator[Patches]:
+    patches = Patches(cluster, tmp_path)
+    yield patches
+    patches.undo()
 
 
 def running(cluster: Cluster, kind: str) -> list[str]:
@@ -119,7 +125,7 @@ def test_a_declared_version_that_changes_makes_everything_anew(
 
 
 def test_an_agent_whose_source_changed_makes_everything_anew(
-    cluster: Cluster, parent: RunSeen, patch: Patch
+    cluster: Cluster, parent: RunSeen, patch: Patches
 ) -> None:
     patch("sandbox", "agents/policy.py", "SCRATCH_RATE = 0.3", "SCRATCH_RATE = 1.0")
     planned = plan(cluster, parent)
@@ -135,7 +141,9 @@ def test_code_that_is_put_back_finds_what_it_made_before(parent: RunSeen) -> Non
     assert executed(parent.fork()) == {}
 
 
-def test_a_comment_in_a_check_is_a_change_and_costs_no_call(cluster: Cluster, patch: Patch) -> None:
+def test_a_comment_in_a_check_is_a_change_and_costs_no_call(
+    cluster: Cluster, patch: Patches
+) -> None:
     run = completed(cluster.run(**SMALL, rubric=CHECKED))
     assert executed(run.fork()) == {}
     patch("judge", "checks/correct.py", "    return", "    # as the verifier says\n    return")
@@ -144,7 +152,7 @@ def test_a_comment_in_a_check_is_a_change_and_costs_no_call(cluster: Cluster, pa
 
 
 def test_a_worker_of_other_code_than_was_pinned_says_what_it_executed(
-    cluster: Cluster, patch: Patch
+    cluster: Cluster, patch: Patches
 ) -> None:
     """As when a sandbox is replaced while runs go on."""
     cluster.scale("sandbox", 0)
@@ -162,9 +170,13 @@ def test_a_worker_of_other_code_than_was_pinned_says_what_it_executed(
     assert [line["run_id"] for line in said] == [run.run_id]
     assert said[0]["pinned"] == {"agent:policy": OWN["agent:policy"]}
     assert executed(run.fork()) == {}, "a fork counts on what was executed"
+    patch.undo()
+    fork = completed(run.fork())
+    assert executed(fork)["generate"] == TRIALS, "what the run pinned is not what it has"
+    assert not all("scratch.tmp" in trial["files_written"] for trial in fork.trials().values())
 
 
-def test_a_step_says_which_learner_its_actor_ran(cluster: Cluster, patch: Patch) -> None:
+def test_a_step_says_which_learner_its_actor_ran(cluster: Cluster, patch: Patches) -> None:
     """The actor lives in the cluster, which has other code here than its host."""
     patch("trainer", "learners/bandit.py", "self._lr * item.reward", "2 * self._lr * item.reward")
     run = completed(cluster.run(**SMALL))

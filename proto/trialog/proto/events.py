@@ -32,7 +32,8 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     """Base of every event's data.
 
     A request or a stage that is ``settled`` offers no work: the fact that answers it is recovered
-    from another run and recorded in the same breath.
+    from another run and recorded in the same breath. What is ``unpinned`` rests on other code than
+    its run pinned: its key says which, and no other key of the run stands for it.
     """
 
 
@@ -126,6 +127,7 @@ class TrajectoryRecorded(Fact, frozen=True):
     worker: str = ""
     provenance: Provenance | None = None
     settled: bool = False
+    unpinned: bool = False
 
 
 class TrialVerified(Fact, frozen=True):
@@ -141,6 +143,7 @@ class TrialVerified(Fact, frozen=True):
     n_turns: int
     provenance: Provenance | None = None
     settled: bool = False
+    unpinned: bool = False
 
 
 class JudgeCallStarted(Fact, frozen=True):
@@ -193,6 +196,7 @@ class Judged(Fact, frozen=True):
     bill: Bill = Bill()
     memo: Bill = Bill()
     provenance: Provenance | None = None
+    unpinned: bool = False
 
 
 class TrialSkipped(Fact, frozen=True):

@@ -22,8 +22,12 @@ class UnknownRunError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as workers see it. ``root`` is the run its tree began with; ``keys`` are those of its
-    actions under this worker's code: a key on a fact tells what was executed."""
+    """A run as workers see it.
+
+    ``root`` is the run its tree began with; ``keys`` are those of its actions under this worker's
+    code: a key on a fact tells what was executed. ``other`` names the code of which the worker has
+    another version than the run pinned.
+    """
 
     run_id: str
     partition: int
@@ -31,6 +35,7 @@ class Run:
     spec: RunSpec
     request: ev.RunRequested
     keys: Keys
+    other: frozenset[str]
 
 
 class Runs:
@@ -60,23 +65,23 @@ class Runs:
         assert isinstance(request, ev.RunRequested)
         spec = runspec.load(request.spec)
         keys = Keys(spec, request.code | self._code)
-        self._runs[run_id] = Run(run_id, event.partition, request.root, spec, request, keys)
+        other = {
+            name for name, pinned in request.code.items() if self._code.get(name, pinned) != pinned
+        }
+        self._warn(run_id, {name: request.code[name] for name in other if request.code[name]})
+        self._runs[run_id] = Run(
+            run_id, event.partition, request.root, spec, request, keys, frozenset(other)
+        )
         if len(self._runs) > _KEPT:
             self._runs.popitem(last=False)
-        self._compare(run_id, request.code)
 
-    def _compare(self, run_id: str, pinned: Mapping[str, str]) -> None:
+    def _warn(self, run_id: str, pinned: Mapping[str, str]) -> None:
         """Say, once a run, that its facts will not be those that it expected."""
-        other = {
-            name: version
-            for name, version in self._code.items()
-            if pinned.get(name) not in (None, "", version)
-        }
-        if other:
+        if pinned:
             telemetry.logger().warning(
                 "this process runs other code than the run began with: its results have keys of "
                 "their own",
                 run_id=run_id,
-                pinned={name: pinned[name] for name in other},
-                own=other,
+                pinned=pinned,
+                own={name: self._code[name] for name in pinned},
             )

@@ -67,6 +67,7 @@ async def test_what_a_worker_runs_itself_counts_and_the_rest_is_as_pinned() -> N
     run = await run_of(own)
     assert keys_of(run) == expected(PINNED | own)
     assert keys_of(await run_of(None)) == expected(PINNED)
+    assert run.other == {"agent:policy", "verifier:reference"}
     different = [a != b for a, b in zip(keys_of(run), expected(PINNED), strict=True)]
     assert different == [True, True, False]
 
@@ -74,7 +75,9 @@ async def test_what_a_worker_runs_itself_counts_and_the_rest_is_as_pinned() -> N
 async def test_what_is_not_known_yet_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
     own = {"agent:policy": "own", "verifier:reference": "own", "learner:bandit": "own"}
     for pinned in ({}, dict.fromkeys(PINNED, "")):
-        assert keys_of(await run_of(own, pinned)) == expected(own)
+        run = await run_of(own, pinned)
+        assert keys_of(run) == expected(own)
+        assert run.other == set(pinned), "what was not known is not what the run expected"
         assert keys_of(await run_of(None, pinned)) == expected({})
     assert warnings(caplog) == []
 
@@ -86,6 +89,7 @@ async def test_a_declared_version_stands_whatever_the_code_is(
     for own in ({"agent:policy": "own"}, {"agent:policy": "other", "learner:bandit": "other"}):
         run = await run_of(own, pinned={}, **declared)
         assert keys_of(run) == expected({}, **declared) != expected({})
+        assert not run.other
     assert warnings(caplog) == []
 
 

@@ -85,6 +85,8 @@ def recovered(fact: _Paid, seen: Seen) -> _Paid:
     source = fact.provenance or ev.Provenance(seen.run_id, seen.position)
     if isinstance(fact, ev.StepApplied):
         return replace(fact, provenance=source, whole=False)
+    if not isinstance(fact, ev.WorldBuilt) and fact.unpinned:
+        fact = replace(fact, unpinned=False)  # its key is what this run expects
     return replace(fact, provenance=source)
 
 

@@ -44,7 +44,8 @@ class Trial:
 
 @dataclass(slots=True)
 class Step:
-    """The optimizer step in progress. Times are ms since the epoch, in Postgres time."""
+    """The optimizer step in progress. Times are ms since the epoch, in Postgres time. ``unpinned``:
+    a judgment of it rests on other code than the run pinned."""
 
     number: int
     unrequested: dict[str, TrialName]
@@ -54,6 +55,7 @@ class Step:
     began_ms: float | None = None
     thinned_ms: float | None = None
     requested: bool = False
+    unpinned: bool = False
 
     @property
     def n_ended(self) -> int:
@@ -232,6 +234,8 @@ def _trial_ended(state: RunState, trial_id: str, at_ms: float, judged: ev.Judged
     if judged is None:
         step.n_skipped += 1
         state.skips += 1
+    elif judged.unpinned:
+        step.unpinned = True
     for stage in (GENERATE, VERIFY, JUDGE):
         state.failed.pop((trial_id, stage), None)
     straggler = state.spec.group_policy.straggler

@@ -100,4 +100,5 @@ def _judged(
         judgment.scores,
         _bill(answer.reply for answer in answers),
         _bill(answer.reply for answer in answers if not answer.made),
+        unpinned=fact.unpinned or bool(run.other),
     )

@@ -14,6 +14,7 @@ from prometheus_client import Histogram
 
 from trialog.proto import events as ev
 from trialog.proto.ids import parse_trial_id
+from trialog.proto.keys import agent_code, verifier_code
 from trialog.proto.policy import world_of
 from trialog.sandbox import record
 from trialog.sandbox.agents import noop, policy
@@ -86,6 +87,7 @@ class Handlers:
                 len(meaning["turns"]),
                 held.injected,
                 held.worker,
+                unpinned=agent_code(held.run.spec) in held.run.other,
             )
             await held.finish_and_go_on(fact, inline)
         else:
@@ -179,4 +181,5 @@ def _verify(run: Run, fact: ev.TrajectoryRecorded, snapshot: Snapshot) -> ev.Tri
         fact.digest,
         fact.blob,
         fact.n_turns,
+        unpinned=fact.unpinned or verifier_code() in run.other,
     )
