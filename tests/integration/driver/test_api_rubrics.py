@@ -233,6 +233,7 @@ async def test_a_bad_rubric_names_its_field_and_leaves_nothing(
         (b'{"criteria": [}', 400, "line 1 column 15"),
         (b"\xff", 400, "line 1"),
         (b"[" * 100_000, 400, "recursion"),
+        (b"[" * 400 + b"]" * 400, 422, "must be an object"),
         (b'{"criteria": [{"name": "a", "name": "a"}]}', 422, "criteria.0.name: the key is given"),
         (b'{"criteria": [{"name": "a", "prompt": "\\ud800"}]}', 422, "half of a surrogate pair"),
         (b'{"criteria": [{"name": "a", "prompt": "' + b"x" * 1_000_000 + b'"}]}', 413, "limit"),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Header, Request, Response
 from msgspec.structs import replace
-from pydantic_core import from_json
 
 from trialog.driver.api import bodies, rubric_names
 from trialog.driver.api.dependencies import ApiDependencies
@@ -73,9 +72,8 @@ def validated(text: str | bytes) -> RunSpec:
 async def with_rubric(deps: ApiDependencies, text: bytes) -> tuple[str | bytes, str | None]:
     """Return a run's JSON text with the rubric whole where it names one, and the name where its
     latest version is meant. Raises a 422 problem for a rubric that is not known."""
-    try:
-        given: dict[str, Any] = from_json(text)
-    except ValueError:
+    given = bodies.object_of(text)
+    if given is None:
         return text, None  # its validation says where it is broken
     settings, latest = await rubric_names.resolve_in(deps.engine, given, TITLE)
     return text if settings is given else json.dumps(settings), latest

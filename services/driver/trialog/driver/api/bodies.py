@@ -26,6 +26,18 @@ async def body_of(request: Request, title: str) -> bytes:
     return body
 
 
+def object_of(text: bytes) -> dict[str, Any] | None:
+    """Return the object that a JSON text is, None where it is none or broken.
+
+    A number that no float holds becomes an infinity, which no model takes.
+    """
+    try:
+        found = json.loads(text.decode())
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+
 def validated(model: type[Model], text: str | bytes, title: str) -> Model:
     """Return a JSON text as a model, or raise a problem that names what is wrong."""
     try:

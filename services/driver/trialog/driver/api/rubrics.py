@@ -7,7 +7,6 @@ import re
 from typing import Annotated, Final
 
 from fastapi import Path, Query, Request, Response
-from pydantic_core import from_json
 
 from trialog.driver.api import bodies, rubric_schemas
 from trialog.driver.api.dependencies import Deps
@@ -93,7 +92,10 @@ async def put_rubric(request: Request, deps: Deps, name: Name) -> Response:
 def _checked(text: bytes, name: str) -> Rubric:
     """Return a body as the rubric of a name, or raise a problem that names what is wrong."""
     _check_name(name)
-    rubric = bodies.validated(Rubric, _with_name(text, name), _TITLE)
+    given = bodies.object_of(text)
+    if given is not None:  # else its validation says where it is broken
+        text = json.dumps({"name": name} | given).encode()
+    rubric = bodies.validated(Rubric, text, _TITLE)
     if rubric.name != name:
         raise invalid([("name", f"is {rubric.name} in the body and {name} in the address")], _TITLE)
     n_bytes = len(canonical(rubric.content()))
@@ -101,13 +103,6 @@ def _checked(text: bytes, name: str) -> Rubric:
         message = f"the rubric has {n_bytes} bytes as canonical JSON; the limit is {MAX_BYTES}"
         raise invalid([("criteria", message)], _TITLE)
     return rubric
-
-
-def _with_name(text: bytes, name: str) -> str | bytes:
-    try:
-        return json.dumps({"name": name} | from_json(text))
-    except ValueError:
-        return text  # its validation says where it is broken
 
 
 def _check_name(name: str) -> None:
