@@ -36,9 +36,10 @@ class RunSeen:
         made = patiently(self._http, "POST", f"/runs/{self.run_id}/fork", **how)
         return RunSeen(self._http, made["run_id"])
 
-    def post(self, verb: str) -> Any:
+    def post(self, verb: str, body: dict[str, Any] | None = None) -> Any:
         """POST cancel, pause or resume."""
-        return patiently(self._http, "POST", f"/runs/{self.run_id}/{verb}")
+        how = {} if body is None else {"json": body}
+        return patiently(self._http, "POST", f"/runs/{self.run_id}/{verb}", **how)
 
     def wait(self, *states: str, timeout_s: float = 90) -> dict[str, Any]:
         """Wait until the run is in one of the states (default: ended) and return it."""
