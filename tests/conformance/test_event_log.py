@@ -57,6 +57,40 @@ async def test_what_is_not_there_is_nothing(ledger: Ledger) -> None:
     assert await log.at_position(ledger.partition, 0) is None
 
 
+async def test_slots_are_read_as_far_as_a_position(ledger: Ledger) -> None:
+    log = ledger.open()
+    await ledger.begin(log, ASKED, f.trial_requested(TWIN), TRIED, f.trajectory(TWIN))
+    held = await log.read_run(ledger.run_id, 1, 10)
+    slots = [f"trajectory:{TWIN}", f"verified:{TWIN}", f"trajectory:{TRIAL}", f"trial:{TRIAL}"]
+    assert await log.at_slots(ledger.run_id, slots, 9) == [held[0], held[2], held[3]], "in order"
+    assert await log.at_slots(ledger.run_id, [*slots, *slots], 9) == [held[0], held[2], held[3]]
+    assert await log.at_slots(ledger.run_id, slots, 4) == [held[0], held[2]]
+    assert await log.at_slots(ledger.run_id, slots, 1) == []
+    assert await log.at_slots(ledger.run_id, [], 9) == []
+    assert await log.at_slots("r-zzzzzzzzzzzzzzzz", slots, 9) == []
+
+
+async def test_events_of_a_type_are_read_between_two_slots(ledger: Ledger) -> None:
+    log = ledger.open()
+    asked = [f.trial_requested(f"s{step}-p0-n0", step) for step in range(3)]
+    first, second = f.step_applied(0), f.step_applied(1)
+    await ledger.begin(log, asked[0], TRIED, first, asked[1], second, asked[2])
+
+    async def between(after: str, before: str, until: int = 99) -> list[ev.Fact]:
+        found = await log.between(ledger.run_id, "TrialRequested", after, before, until)
+        return [event.fact() for event in found]
+
+    assert await between("step-applied:0", "step-applied:1") == [asked[1]]
+    assert await between("step-applied:-1", "step-applied:0") == [asked[0]]
+    assert await between("step-applied:1", "step-applied:2") == [asked[2]]
+    assert await between("step-applied:8", "step-applied:9") == asked, "bounds nothing"
+    assert await between("step-applied:8", "step-applied:9", 5) == asked[:2]
+    assert await between("step-applied:8", "step-applied:9", 4) == asked[:1]
+    assert await between("step-applied:0", "step-applied:0") == []
+    found = await log.between(ledger.run_id, "StepApplied", "run", f"trial:{asked[2].trial_id}", 99)
+    assert [event.fact() for event in found] == [first, second]
+
+
 async def test_the_first_event_of_a_slot_wins(ledger: Ledger) -> None:
     """I2: said again it is the same, said otherwise it is refused, with the winner in place."""
     log = ledger.open()

@@ -361,12 +361,30 @@ class EventLog(Protocol):
         """Return the event that holds a slot of a run, if any."""
         ...
 
+    async def at_slots(self, run_id: str, slots: Sequence[str], until: int) -> list[Recorded]:
+        """Return the events up to a position that hold some slots of a run, in order."""
+        ...
+
+    async def between(
+        self, run_id: str, kind: str, after: str, before: str, until: int
+    ) -> list[Recorded]:
+        """Return a run's events of a type up to a position, in order: those after one slot and
+        before another. A slot that no event holds bounds nothing."""
+        ...
+
     async def at_position(self, partition: int, position: int) -> Recorded | None:
         """Return one event."""
         ...
 
     async def end(self, partition: int) -> int:
         """Return the position of the partition's last event; 0 when it has none."""
+        ...
+
+    async def holds(self, key: str, fence: int) -> bool:
+        """Tell whether this process holds a piece of work at a fence.
+
+        For who is told held and may have lost the answer to its own claim.
+        """
         ...
 
     async def budget(self, run_id: str) -> Budget | None:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from trialog.driver import queries
 from trialog.driver.lineage import NOTHING, Lineage, Seen, found_in, generated, whole_steps
 from trialog.driver.state import RunState, names_of, worlds_of
 from trialog.proto import events as ev
-from trialog.proto.ids import event_id
-from trialog.spine.postgres.log import PostgresLog
+from trialog.spine.log import EventLog, Recorded
 
 _STAGES = ("trajectory", "verified", "end")
 _STEPS_AHEAD = 64
@@ -23,7 +21,7 @@ _STEPS_AHEAD = 64
 class Ancestors:
     """The lineages of runs, each that of the step in progress."""
 
-    def __init__(self, log: PostgresLog) -> None:
+    def __init__(self, log: EventLog) -> None:
         self._log = log
         self._kept: dict[str, Lineage] = {}
 
@@ -84,16 +82,9 @@ class Ancestors:
             applied = one.fact
             if isinstance(applied, ev.StepApplied) and applied.whole and applied.provenance:
                 source = applied.provenance.run_id
-        async with self._log.database.connection() as connection:
-            rows = await connection.fetch(
-                queries.TRIALS_OF_STEP,
-                source,
-                event_id(source, f"step-applied:{step - 1}"),
-                event_id(source, f"step-applied:{step}"),
-                parent.position,
-            )
-        found = list(_decoded(rows))
-        return [one for one in found if getattr(one.fact, "step", None) == step]
+        bounds = f"step-applied:{step - 1}", f"step-applied:{step}"
+        rows = await self._log.between(source, "TrialRequested", *bounds, parent.position)
+        return [one for one in _seen(rows) if getattr(one.fact, "step", None) == step]
 
     async def _seen_by_all(self, state: RunState, slots: Sequence[str]) -> list[Seen]:
         """Return the facts in the slots of all ancestors, the parent's first."""
@@ -104,10 +95,7 @@ class Ancestors:
 
     async def _seen(self, ancestor: ev.Provenance, slots: Sequence[str]) -> list[Seen]:
         """Return the facts in an ancestor's slots, as far as this run sees it."""
-        ids = [event_id(ancestor.run_id, slot) for slot in slots]
-        async with self._log.database.connection() as connection:
-            rows = await connection.fetch(queries.IN_SLOTS, ids, ancestor.position)
-        return list(_decoded(rows))
+        return _seen(await self._log.at_slots(ancestor.run_id, slots, ancestor.position))
 
 
 def _is_whole(state: RunState, whole: dict[int, list[ev.StepApplied]]) -> bool:
@@ -121,8 +109,5 @@ def _is_whole(state: RunState, whole: dict[int, list[ev.StepApplied]]) -> bool:
     return Lineage(step.number, whole).whole_step(step.number, key) is not None
 
 
-def _decoded(rows: Iterable[Sequence[object]]) -> Iterable[Seen]:
-    for run_id, position, kind, version, data in rows:
-        assert isinstance(run_id, str) and isinstance(position, int) and isinstance(kind, str)
-        assert isinstance(version, int) and isinstance(data, str)
-        yield Seen(ev.decode(kind, version, data), run_id, position)
+def _seen(events: Iterable[Recorded]) -> list[Seen]:
+    return [Seen(event.fact(), event.run_id, event.position) for event in events]

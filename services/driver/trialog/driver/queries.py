@@ -151,22 +151,6 @@ where run_id = $1 and $3 in (d.trial_id, d.subject)
 order by position limit $4
 """
 
-# The events in some slots ($1, as event ids) up to a position: what a fork sees of an ancestor.
-IN_SLOTS = """
-select e.run_id, e.position, e.type, e.schema_version, e.data::text
-from unnest($1::uuid[]) as u (id)
-cross join lateral (select * from event where event_id = u.id offset 0) e
-where e.position <= $2
-"""
-# The trials that a run ($1) asked for between two of its events ($2 and $3, which need not be
-# there), up to a position.
-TRIALS_OF_STEP = """
-select run_id, position, type, schema_version, data::text from event
-where run_id = $1 and type = 'TrialRequested' and position <= $4
-    and position > coalesce((select e.position from event e where e.event_id = $2), 0)
-    and position < coalesce((select e.position from event e where e.event_id = $3), $4 + 1)
-order by position
-"""
 # Which of some pieces of work are done: judge calls that a tree has a valid reply of.
 DONE_AMONG = """
 select w.key from unnest($1::text[]) as u (key)

@@ -49,6 +49,26 @@ class MemoryLog:
         row = self.store.by_id.get(event_id(run_id, slot))
         return row.recorded if row else None
 
+    async def at_slots(self, run_id: str, slots: Sequence[str], until: int) -> list[Recorded]:
+        """Return the events up to a position that hold some slots of a run, in order."""
+        known = (self.store.by_id.get(event_id(run_id, slot)) for slot in dict.fromkeys(slots))
+        found = [row.recorded for row in known if row and row.recorded.position <= until]
+        return sorted(found, key=lambda event: event.position)
+
+    async def between(
+        self, run_id: str, kind: str, after: str, before: str, until: int
+    ) -> list[Recorded]:
+        """Return a run's events of a type up to a position, after a slot and before another."""
+        first, last = await self.at_slot(run_id, after), await self.at_slot(run_id, before)
+        return [
+            event
+            for event in self.store.events_of(run_id)
+            if event.type == kind
+            and event.position <= until
+            and (first is None or event.position > first.position)
+            and (last is None or event.position < last.position)
+        ]
+
     async def at_position(self, partition: int, position: int) -> Recorded | None:
         """Return one event."""
         events = await self.read(partition, position - 1, 1) if position > 0 else []
@@ -62,6 +82,11 @@ class MemoryLog:
     async def budget(self, run_id: str) -> Budget | None:
         """Return a run's budget, None for one that has none."""
         return self.store.budget(run_id)
+
+    async def holds(self, key: str, fence: int) -> bool:
+        """Tell whether this process holds a piece of work at a fence."""
+        row = self.store.work.get(key)
+        return row is not None and (row.incarnation, row.fence) == (self.incarnation, fence)
 
     async def broken_link(self, partition: int, after: int, until: int) -> int | None:
         """Walk the hash chain above ``after``; return the first broken position, or None."""

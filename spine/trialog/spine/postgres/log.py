@@ -118,6 +118,19 @@ class PostgresLog:
         rows = await patiently(lambda: self._fetch(queries.AT_EVENT_ID, identity))
         return Recorded(*rows[0]) if rows else None
 
+    async def at_slots(self, run_id: str, slots: Sequence[str], until: int) -> list[Recorded]:
+        """Return the events up to a position that hold some slots of a run, in order."""
+        ids = [event_id(run_id, slot) for slot in dict.fromkeys(slots)]
+        return [Recorded(*row) for row in await self._fetch(queries.AT_EVENT_IDS, ids, until)]
+
+    async def between(
+        self, run_id: str, kind: str, after: str, before: str, until: int
+    ) -> list[Recorded]:
+        """Return a run's events of a type up to a position, after a slot and before another."""
+        bounds = event_id(run_id, after), event_id(run_id, before)
+        rows = await self._fetch(queries.BETWEEN, run_id, kind, *bounds, until)
+        return [Recorded(*row) for row in rows]
+
     async def at_position(self, partition: int, position: int) -> Recorded | None:
         """Return one event."""
         rows = await patiently(lambda: self._fetch(queries.AT_POSITION, partition, position))
@@ -132,6 +145,11 @@ class PostgresLog:
         """Return a run's budget, None for one that has none."""
         rows = await patiently(lambda: self._fetch(queries.BUDGET, run_id))
         return budget_of(rows[0]) if rows else None
+
+    async def holds(self, key: str, fence: int) -> bool:
+        """Tell whether this process holds a piece of work at a fence."""
+        rows = await patiently(lambda: self._fetch(queries.HOLDS, key, self.incarnation, fence))
+        return bool(rows)
 
     async def broken_link(self, partition: int, after: int, until: int) -> int | None:
         """Walk the hash chain above ``after``; return the first broken position, or None."""

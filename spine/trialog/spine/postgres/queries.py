@@ -33,8 +33,28 @@ from event where run_id = $1 and position > $2 and type <> all ($3::text[])
 order by position limit $4
 """
 AT_EVENT_ID = _EVENT + "where event_id = $1"
+# The events with some ids, up to a position: what a fork sees of an ancestor.
+AT_EVENT_IDS = """
+select e.partition, e.position, e.event_id, e.run_id, e.type, e.schema_version, e.data::text,
+    e.recorded_at
+from unnest($1::uuid[]) as u (id)
+cross join lateral (select * from event where event_id = u.id offset 0) e
+where e.position <= $2 order by e.position
+"""
+# A run's events of a type between two others ($3 and $4, ids of which there may be no event), up to
+# a position.
+BETWEEN = """
+select partition, position, event_id, run_id, type, schema_version, data::text, recorded_at
+from event
+where run_id = $1 and type = $2 and position <= $5
+    and position > coalesce((select e.position from event e where e.event_id = $3), 0)
+    and position < coalesce((select e.position from event e where e.event_id = $4), $5 + 1)
+order by position
+"""
 AT_POSITION = _EVENT + "where partition = $1 and position = $2"
 END = "select position from head where partition = $1"
+# Whether a process ($2, an incarnation) holds a piece of work at a fence.
+HOLDS = "select 1 from work where key = $1 and incarnation = $2 and fence = $3"
 VERIFY_CHAIN = "select verify_chain($1, $2, $3)"
 
 # What code the services run, by name.
