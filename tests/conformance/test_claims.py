@@ -310,6 +310,18 @@ async def test_a_call_is_claimed_once_in_its_tree(ledger: Ledger) -> None:
     assert await log.open_work(ledger.partition, -1, 10) == []
 
 
+async def test_only_a_holder_is_told_that_it_holds(ledger: Ledger) -> None:
+    log, other = ledger.open(), ledger.open()
+    await ledger.begin(log)
+    key, fence = await ledger.held(log, ASKED)
+    assert await log.holds(key, fence)
+    assert not await log.holds(key, fence + 1)
+    assert not await other.holds(key, fence)
+    assert not await log.holds("no/such/work", 1)
+    await log.commit(Finish(key, fence, [ledger.event(TRIED)]))
+    assert not await log.holds(key, fence)
+
+
 async def test_a_call_of_an_unknown_run_cannot_be_claimed(ledger: Ledger) -> None:
     log = ledger.open()
     work = NewWork("call", "r-zzzzzzzzzzzzzzzz")

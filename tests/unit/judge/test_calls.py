@@ -8,14 +8,12 @@ from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.judging import Bench, Desk
 from support.waiting import eventually
 from trialog.judge import calls as calls_module
-from trialog.judge.clients import MAX_REPLY_BYTES, reply_of
+from trialog.judge.clients import MAX_REPLY_BYTES
 from trialog.judge.errors import JudgeRefusedError, JudgeTimeoutError, JudgeUnavailableError
-from trialog.judge.replies import MAX_TOKENS, Prices
+from trialog.judge.replies import MAX_TOKENS
 from trialog.proto import events as ev
 from trialog.proto.canonical import bytes_digest
 from trialog.proto.rubric import Criterion, Rubric
@@ -70,6 +68,20 @@ class BrokenFolder(MemoryBlobs):
         if self.hangs:
             await asyncio.Event().wait()
         raise BlobsUnavailableError("No space left on device")
+
+
+class SlowFolder(MemoryBlobs):
+    """Large blobs take until told."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self.reached, self.back = asyncio.Event(), asyncio.Event()
+
+    async def put(self, data: bytes) -> str:
+        if len(data) > MAX_INLINE_BLOB_BYTES:
+            self.reached.set()
+            await self.back.wait()
+        return await super().put(data)
 
 
 def bench(desk: Desk, store: MemoryStore | None = None, *away: type[Member]) -> Bench:
@@ -307,72 +319,24 @@ async def test_a_reply_that_comes_after_a_takeover_counts_as_lost_and_the_others
 
 async def test_a_process_that_stops_gives_up_what_is_out_and_records_what_came() -> None:
     store, out, back = MemoryStore(), Desk(open_=False), Desk()
-    waiting, recording = bench(out, store), bench(back, store, Finish)
-    log = recording.log
-    assert isinstance(log, SlowLog)
+    back.replies = [long_reply(MAX_INLINE_BLOB_BYTES + 1)]
+    folder = SlowFolder(store)
+    waiting, recording = bench(out, store), Bench(MemoryLog(store), folder, back)
     run, other = await waiting.run(), await waiting.run()
     question = await waiting.question(run)
     first = asyncio.create_task(waiting.ask(question))
     second = asyncio.create_task(recording.ask(await recording.question(other)))
     await within(out.asked.get())
-    await within(log.reached.get())
+    await within(folder.reached.wait())
     for task in (first, second):
         await given_up(task)
     closing = asyncio.create_task(recording.calls.close())
     await within(waiting.calls.close())
     row = store.work[call_work_key(run, question[1].key)]
     assert (row.incarnation, row.done) == (None, False), "free at once for who comes next"
-    log.back.set()
+    folder.back.set()
     await within(closing)
     assert len(await recording.recorded(other)) == 1
-
-
-CRITERION = {"criterion": {"name": "style", "prompt": None}}
-WHOLE = {"rubric": {"name": "r", "weights": {"correct": 1.0, "style": 2.0}}}
-numbers = st.one_of(st.floats(), st.integers(), st.just(2**53), st.just(-1), st.booleans())
-values = st.recursive(
-    st.one_of(st.none(), numbers, st.text()),
-    lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)),
-)
-bodies = st.fixed_dictionaries(
-    {},
-    optional={
-        "score": values,
-        "scores": st.one_of(values, st.dictionaries(st.sampled_from(["correct", "style"]), values)),
-        "usage": st.one_of(
-            values,
-            st.dictionaries(st.sampled_from(["prompt_tokens", "completion_tokens"]), values),
-        ),
-    },
-).map(lambda body: json.dumps(body).encode())
-
-
-@given(
-    raw=st.one_of(st.binary(max_size=200), bodies),
-    request=st.sampled_from([CRITERION, WHOLE]),
-)
-def test_no_reply_whatever_its_bytes_fails_on_its_way_to_the_log(
-    raw: bytes, request: dict[str, Any]
-) -> None:
-    dear = Prices(1e6, 1e6)
-    reply = reply_of({"model": {}, **request}, raw, prices=dear, latency_ms=1.0)
-    assert 0 <= reply.prompt_tokens <= MAX_TOKENS
-    fact = ev.JudgeCallRecorded(
-        "s0-p0-n0",
-        "c" * 64,
-        0,
-        "style",
-        "m",
-        reply.valid,
-        reply.score,
-        reply.prompt_tokens,
-        reply.completion_tokens,
-        reply.cost_microusd,
-        reply.latency_ms,
-        reply.scores,
-    )
-    again = ev.decode("JudgeCallRecorded", 1, ev.encode(fact))
-    assert again == fact
 
 
 async def test_the_largest_reply_fits_an_event() -> None:

@@ -161,6 +161,8 @@ class Calls:
 
     async def _claim_and_make(self, attempt: _Attempt) -> Verdict:
         verdict = await self._claim(attempt)
+        if verdict.answer == "held" and await self._is_ours(attempt, verdict):
+            verdict = replace(verdict, answer="ok")
         if verdict.answer != "ok":
             return verdict
         attempt.fence, attempt.ordinal = verdict.fence, verdict.failures
@@ -184,6 +186,15 @@ class Calls:
                 creates=NewWork(CALL, held.run.run_id, attempt.worst),
             )
         )
+
+    async def _is_ours(self, attempt: _Attempt, verdict: Verdict) -> bool:
+        """Tell whether the claim was granted and the answer got lost, as when Postgres broke off:
+        this process holds the call, and nobody else in it is at it."""
+        if verdict.fence != attempt.expect + 1:
+            return False
+        if [each.work_key for each in self._under_way.values()].count(attempt.work_key) > 1:
+            return False
+        return await self._log.holds(attempt.work_key, verdict.fence)
 
     async def _make(self, attempt: _Attempt) -> JudgeReply:
         """Send the request; without a reply the call is set free for the next attempt."""
