@@ -133,7 +133,9 @@ class RunSpec(_Part):
     rubric: Annotated[
         Annotated[str, Tag("name")] | Annotated[Rubric, Tag("whole")], Discriminator(_kind)
     ] = Field(
-        default="v1", description="A rubric's name (v1, v2-efficiency, instant) or a whole one."
+        default="v1",
+        description="NAME (its latest version) or NAME@VERSION of one under /rubrics, or a whole "
+        "one. Built in are v1, v2-efficiency and instant.",
     )
     judge: Judge = Judge()
     budget: Budget = Budget()

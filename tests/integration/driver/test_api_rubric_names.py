@@ -92,7 +92,7 @@ async def test_an_unknown_rubric_is_named_and_leaves_nothing(
         ('{"rubric": "MINE", "lr": 1e999}', 422, "lr: Input should be a finite"),
         ('{"rubric": "MINE", "n_step": 1}', 422, "n_step: Extra"),
         ('{"rubric": "MINE", "n_steps": "1"}', 422, "n_steps: Input should be a valid integer"),
-        ('{"rubric": "MINE", "n_steps": 1.0}', 422, "n_steps: Input should be a valid integer"),
+        ('{"rubric": "MINE", "n_steps": 1.5}', 422, "n_steps: Input should be a valid integer"),
         ('{"rubric": "MINE", "rubric": "v1"}', 422, "rubric: the key is given twice"),
         ('{"rubric": "MINE", "n_steps": ' + "9" * 5000 + "}", 400, "number"),
         ('{"rubric": "MINE"', 400, "line 1"),

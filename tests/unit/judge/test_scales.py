@@ -9,12 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.asking import questions
+from support.judging import TRIAL, Bench, Desk
 from trialog.judge.replies import read_reply
 from trialog.judge.scoring import Evidence, Verdict, judgment
 from trialog.judge.standin.reference import InvalidRequestError, judge, reference_reply
+from trialog.proto import events as ev
 from trialog.proto.identity import call_key
 from trialog.proto.keys import HOLISTIC
 from trialog.proto.rubric import BUILT_IN, Criterion, Rubric
+from trialog.spine.memory.blobs import MemoryBlobs
+from trialog.spine.memory.log import MemoryLog
+from trialog.spine.memory.store import MemoryStore
 
 TRAJECTORY: dict[str, Any] = {
     "turns": [{"doc": 1, "found": False}, {"doc": 0, "found": True}],
@@ -174,3 +179,21 @@ def test_the_stand_in_refuses_a_scale_that_is_none(scale: Any) -> None:
     rubric: Any = whole.request["rubric"]
     with pytest.raises(InvalidRequestError, match="scale"):
         judge({**whole.request, "rubric": rubric | {"scales": {"correct": scale}}})
+
+
+async def test_a_reply_beyond_the_scale_is_recorded_without_a_score_and_asked_for_again() -> None:
+    store, desk = MemoryStore(), Desk()
+    judge = Bench(MemoryLog(store), MemoryBlobs(store), desk)
+    rubric = Rubric(name="mine", criteria=(SCALED.criteria[1],))
+    run = await judge.run(rubric=rubric.model_dump(mode="json"))
+    await judge.verified(run)
+    desk.replies = [said(5.5, {"style": 5.5}), said(4, {"style": 4})]
+    assert await judge.judge(run) == "done"
+    calls = await judge.recorded(run)
+    assert [(call.valid, call.score, call.scores) for call in calls] == [
+        (False, None, {}),
+        (True, 4.0, {"style": 4.0}),
+    ]
+    (judged,) = await judge.facts(run, ev.Judged)
+    assert (judged.trial_id, judged.scores) == (TRIAL, {"style": 4.0})
+    assert (judged.score, judged.reward) == (0.5 * 0.75, 1.375)
