@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     BaseModel,
@@ -30,9 +30,27 @@ LabelKey = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}$")]
 LabelValue = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f]*$")]
 
 
+_COUNTS: tuple[Any, ...] = (int, int | None)
+
+
 class _Part(BaseModel):
     # A count given as "3" or true is a mistake in a run file, not a three: strict.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_number(cls, given: Any) -> Any:
+        """Take 3.0 for the 3 that it is: JSON has one number, and some write it so."""
+        if not isinstance(given, dict):
+            return given
+        fields = cast("dict[str, Any]", given)
+        counts = {
+            name: int(value)
+            for name, value in fields.items()
+            if isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+            if name in cls.model_fields and cls.model_fields[name].annotation in _COUNTS
+        }
+        return fields | counts if counts else given
 
 
 class Retries(_Part):

@@ -96,6 +96,25 @@ def test_what_cannot_be_meant_is_refused_by_name(settings: dict[str, Any], field
     assert any(field in text for text in [*places, *said]), (places, said)
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("3.0", 3), ("3e0", 3), ("0.3e1", 3), ("3.5", None), ("1e400", None), ("true", None)],
+)
+def test_a_count_may_be_written_as_any_number_that_is_whole(text: str, count: int | None) -> None:
+    for place in ('{"n_steps": %s}', '{"retries": {"lost": %s}}', '{"budget": {"tokens": %s}}'):
+        if count is None:
+            with pytest.raises(ValidationError, match="valid integer"):
+                RunSpec.model_validate_json(place % text)
+        else:
+            whole, written = (RunSpec.model_validate_json(place % n) for n in (count, text))
+            assert json.dumps(written.recorded()) == json.dumps(whole.recorded())
+
+
+def test_a_count_that_a_float_cannot_tell_from_its_neighbour_is_refused() -> None:
+    with pytest.raises(ValidationError, match="seed"):
+        RunSpec.model_validate_json('{"seed": 9007199254740993.0}')
+
+
 @pytest.mark.parametrize("number", [1, 1.0])
 def test_a_whole_number_may_be_given_for_a_rate(number: float) -> None:
     rubric = {"name": "mine", "criteria": [{"name": "a", "weight": number}]}
