@@ -92,3 +92,26 @@ def test_a_later_version_changes_no_run_and_is_compared(cluster: Cluster) -> Non
         ["efficiency", "weight", "1", "3"],
         ["tidiness", "added", "-", "by", "its", "name"],
     ]
+
+
+def test_a_fork_under_a_later_version_makes_the_calls_that_changed(cluster: Cluster) -> None:
+    rubric = EXAMPLES["careful"] | {"name": "forked"}
+    put(cluster, "-", json.dumps(rubric))
+    run = cluster.run(**QUICK, **SMALL, rubric="forked")
+    run.wait()
+    right, search, restraint, honesty = rubric["criteria"]
+    versions = {
+        # Only weights; a prompt; a scale; one more, and one less.
+        2: ([right, search | {"weight": 0.1}, restraint, honesty | {"weight": 9}], set[str]()),
+        3: ([right, search | {"prompt": "Straight?"}, restraint, honesty], {"search"}),
+        4: ([right, search, restraint | {"scale": [0, 1]}, honesty], {"restraint"}),
+        5: ([right, search, restraint, {"name": "tone", "prompt": "Calm?"}], {"tone"}),
+    }
+    for version, (criteria, asked) in versions.items():
+        assert put(cluster, "-", json.dumps(rubric | {"criteria": criteria}))["version"] == version
+        before = cluster.judge_calls().total()
+        fork = run.fork(rubric="forked")
+        assert fork.wait()["state"] == "completed"
+        started = fork.events("JudgeCallStarted")
+        assert {event["data"]["criterion"] for event in started} == asked, version
+        assert cluster.judge_calls().total() - before == len(asked) * len(fork.trials())
