@@ -355,63 +355,6 @@ def test_an_invalid_reply_is_paid_for_and_an_untrained_step_is_no_training() -> 
     assert (shown["actor"], shown["pid"]) == (None, None)
 
 
-def test_dollars_add_up_exactly() -> None:
-    calls = [f.judge_call(TRIAL, ordinal=n, cost_microusd=100_000) for n in range(30)]
-    assert run_of([f.run_requested(), *calls])["cost"]["usd"] == 3.0
-    bill = ev.Bill(1, 1, 1, 100_001)
-    ends = [f.judged(f"s0-p{n}-n0", bill=bill, memo=bill) for n in range(30)]
-    assert run_of([f.run_requested(), *ends])["cost"]["saved_by_memo"]["usd"] == 3.00003
-
-
-def test_what_was_on_the_log_already_is_saved_and_told_apart_from_what_was_recovered() -> None:
-    origin = ev.Provenance("r-ponmlkjihgfedcba", 12)
-    two, one = ev.Bill(2, 200, 40, 600), ev.Bill(1, 100, 20, 300)
-    cost = run_of(
-        [
-            f.run_requested(),
-            f.judge_call(TRIAL),
-            f.judge_call(TRIAL, ordinal=1, provenance=origin),
-            f.judged(TRIAL, bill=two, memo=one),
-            f.judged("s0-p1-n0", bill=two),
-            f.judged("s0-p2-n0", bill=two, memo=one, provenance=origin),
-            f.judged("s0-p3-n0", bill=two, provenance=origin),
-        ]
-    )["cost"]
-    assert (cost["judge_calls"], cost["usd"]) == (1, 0.0003)
-    assert cost["saved_by_memo"] == {
-        "judge_calls": 1,
-        "prompt_tokens": 100,
-        "completion_tokens": 20,
-        "usd": 0.0003,
-    }
-    assert cost["saved_by_recovery"] == {
-        "judge_calls": 4,
-        "prompt_tokens": 400,
-        "completion_tokens": 80,
-        "usd": 0.0012,
-    }
-
-
-def test_a_call_without_a_reply_on_the_log_is_shown_until_there_is_one() -> None:
-    def started(fence: int) -> ev.JudgeCallStarted:
-        return ev.JudgeCallStarted(TRIAL, f"call-{TRIAL}", fence, "all", "m")
-
-    facts: list[ev.Fact] = [f.run_requested()]
-    seen: list[tuple[int, int]] = []
-    for fact in (
-        started(1),  # its worker died
-        started(2),
-        f.judge_call(TRIAL, valid=False, score=None),
-        started(3),
-        f.judge_call(TRIAL, ordinal=1),
-        f.judge_call("s0-p1-n0", provenance=ev.Provenance("r-ponmlkjihgfedcba", 12)),
-    ):
-        facts.append(fact)
-        cost = run_of(facts)["cost"]
-        seen.append((cost["calls_started"], cost["calls_unrecorded"]))
-    assert seen == [(1, 1), (2, 2), (2, 1), (3, 2), (3, 1), (3, 1)]
-
-
 def test_a_step_counts_what_scores_not_what_was_judged() -> None:
     """Under min_group a judged trial may be left out of its step."""
     facts = [f.run_requested(), *f.judged_trial(TRIAL), f.step_requested(0, n_scored=0)]
