@@ -70,6 +70,12 @@ def make_run(run_id: str = RUN, state: str = "running", **changes: Any) -> dict[
             "calls_started": 0,
             "calls_unrecorded": 0,
         },
+        "budget": {
+            "limits": {"judge_calls": None, "tokens": None, "usd": None},
+            "spent": {"judge_calls": 0, "tokens": 0, "usd": 0.0},
+        },
+        "pauses": 0,
+        "pause_reason": None,
     }
     return run | changes
 
@@ -292,11 +298,13 @@ class FakeDriver:
             return problem(404, "No such version", f"run {run_id} has no weights {version}")
         return known[number]
 
-    async def _control(self, run_id: str, verb: str) -> Any:
+    async def _control(self, request: Request, run_id: str, verb: str) -> Any:
         run = self.runs[run_id]
         if run["state"] in ENDS.values():
             return problem(409, "The run has ended", f"run {run_id} is {run['state']}")
         run["state"] = {"cancel": "cancelled", "pause": "paused", "resume": "running"}[verb]
+        if body := await request.body():
+            run["budget"]["limits"] |= json.loads(body)["budget"]
         return run
 
     async def _events(

@@ -80,6 +80,25 @@ def load_run_file(path: str, settings: Iterable[str] = ()) -> dict[str, Any]:
     return spec.model_dump(mode="json", exclude_unset=True) | named
 
 
+def load_limits(settings: Iterable[str]) -> dict[str, Any]:
+    """Return what ``budget.KEY=VALUE`` settings change as a run is resumed; null lifts a limit.
+
+    Raises BadRunFile, which names every field that is wrong.
+    """
+    data: dict[str, Any] = {}
+    for setting in settings:
+        _put(data, setting)
+    others = [key for key in data if key != "budget"]
+    if others:
+        what = "only budget.* can change as a run is resumed; fork it to change the rest"
+        raise BadRunFile("--set", [f"{key}: {what}" for key in others])
+    try:
+        RunSpec.model_validate(data)
+    except ValidationError as error:
+        raise BadRunFile("--set", problems_of(error, RunSpec)) from None
+    return data["budget"]
+
+
 def _named_rubric(source: str, data: dict[str, Any]) -> dict[str, str]:
     """Return {"rubric": NAME} where settings name one: which there are, the server knows."""
     name = data.get("rubric")

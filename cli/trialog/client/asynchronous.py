@@ -145,9 +145,10 @@ class AsyncTrialogClient:
         """Claim nothing new for a run; what is in flight still records."""
         return await self._send(calls.control(run_id, "pause"))
 
-    async def resume(self, run_id: str) -> Run:
-        """Offer a paused run's work again."""
-        return await self._send(calls.control(run_id, "resume"))
+    async def resume(self, run_id: str, *, budget: Mapping[str, float | None] | None = None) -> Run:
+        """Offer a paused run's work again; limits in ``budget`` are others from now on, None: no
+        limit, those that are left out stay."""
+        return await self._send(calls.resume(run_id, budget))
 
     async def list_dead_letters(
         self,

@@ -139,9 +139,10 @@ class TrialogClient:
         """Claim nothing new for a run; what is in flight still records."""
         return self._send(calls.control(run_id, "pause"))
 
-    def resume(self, run_id: str) -> Run:
-        """Offer a paused run's work again."""
-        return self._send(calls.control(run_id, "resume"))
+    def resume(self, run_id: str, *, budget: Mapping[str, float | None] | None = None) -> Run:
+        """Offer a paused run's work again; limits in ``budget`` are others from now on, None: no
+        limit, those that are left out stay."""
+        return self._send(calls.resume(run_id, budget))
 
     def list_dead_letters(
         self,

@@ -90,9 +90,15 @@ def stream_events(run_id: str, after: int) -> Call:
     return Call("GET", f"/runs/{segment(run_id)}/events", {"after": after}, headers=headers)
 
 
-def control(run_id: str, verb: Literal["cancel", "pause", "resume"]) -> Call:
-    """POST /runs/{id}/cancel, pause or resume."""
+def control(run_id: str, verb: Literal["cancel", "pause"]) -> Call:
+    """POST /runs/{id}/cancel or pause."""
     return Call("POST", f"/runs/{segment(run_id)}/{verb}")
+
+
+def resume(run_id: str, budget: Mapping[str, float | None] | None) -> Call:
+    """POST /runs/{id}/resume, with the limits that are to be others."""
+    body = None if budget is None else {"budget": dict(budget)}
+    return Call("POST", f"/runs/{segment(run_id)}/resume", body=body)
 
 
 def list_dead_letters(run_id: str | None, limit: int | None, cursor: str | None) -> Call:

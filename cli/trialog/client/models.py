@@ -37,6 +37,29 @@ class Cost(Bill):
     calls_unrecorded: int
 
 
+class Limits(TypedDict):
+    """What a run may spend on judge calls; None: no limit."""
+
+    judge_calls: int | None
+    tokens: int | None
+    usd: float | None
+
+
+class Spent(TypedDict):
+    """What counts against the limits."""
+
+    judge_calls: int
+    tokens: int
+    usd: float
+
+
+class RunBudget(TypedDict):
+    """A run's limits, and what counts against them."""
+
+    limits: Limits
+    spent: Spent
+
+
 class Step(TypedDict):
     """One optimizer step of a run; means are None until it is applied."""
 
@@ -85,6 +108,9 @@ class Run(TypedDict):
     steps_cursor: str | None
     counts: Counts
     cost: Cost
+    budget: RunBudget
+    pauses: int
+    pause_reason: str | None
 
 
 class RunSummary(TypedDict):

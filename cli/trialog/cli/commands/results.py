@@ -22,7 +22,7 @@ from trialog.cli.output import Format
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trialog.client.models import Bill, Cost, Counts, Event, Run, Trial
+    from trialog.client.models import Bill, Cost, Counts, Event, Run, RunBudget, Trial
 
 # The shapes that scripts rely on: what -o json writes, key by key.
 RUN_KEYS = ("run_id", "state", "parent", "rubric", "created_at", "steps", "counts", "cost")
@@ -95,9 +95,10 @@ def show(
 
 
 def _print_run(run: Run) -> None:
+    reason = run["failure"] or run["pause_reason"]
     fields: dict[str, Any] = {
         "run": run["run_id"],
-        "state": run["state"] + (f": {run['failure']}" if run["failure"] else ""),
+        "state": run["state"] + (f": {reason}" if reason else ""),
         "parent": run["parent"],
         "rubric": run["rubric"],
         "created": output.clock_time(run["created_at"]),
@@ -122,6 +123,18 @@ def _print_run(run: Run) -> None:
     )
     _print_counts(run["counts"])
     _print_cost(run["cost"])
+    _print_budget(run["budget"])
+
+
+def _print_budget(budget: RunBudget) -> None:
+    limits, spent = budget["limits"], budget["spent"]
+    limited = [
+        f"{spent[name]:.10g} of {limit:.10g} {name.replace('_', ' ')}"
+        for name in ("judge_calls", "tokens", "usd")
+        if (limit := limits[name]) is not None
+    ]
+    if limited:
+        print(f"budget: {', '.join(limited)} spent")
 
 
 def _print_cost(cost: Cost) -> None:

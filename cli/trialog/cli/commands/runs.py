@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example: trialog runs --state running --label team=blue -o json")(runs)
     app.command(epilog="Example: trialog cancel r-abcdefghijklmnop")(cancel)
     app.command(epilog="Example: trialog pause r-abcdefghijklmnop")(pause)
-    app.command(epilog="Example: trialog resume r-abcdefghijklmnop")(resume)
+    app.command(epilog="Example: trialog resume r-abcdefghijklmnop --set budget.usd=5")(resume)
 
 
 def run(
@@ -142,15 +142,28 @@ def pause(run: RunId, url: Url = None, output_format: Output = Format.table) -> 
         _print_state(client.pause(run_id_of(run)), output_format)
 
 
-def resume(run: RunId, url: Url = None, output_format: Output = Format.table) -> None:
-    """Go on with a paused run."""
+def resume(
+    run: RunId,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="budget.KEY=VALUE", help="Another limit; null: none."),
+    ] = None,
+    url: Url = None,
+    output_format: Output = Format.table,
+) -> None:
+    """Go on with a paused run, under another budget where one is set."""
+    limits = None
+    if settings:
+        from trialog.cli.runfile import load_limits
+
+        limits = load_limits(settings)
     with server(url) as client:
-        _print_state(client.resume(run_id_of(run)), output_format)
+        _print_state(client.resume(run_id_of(run), budget=limits), output_format)
 
 
 def _print_state(run: Run, output_format: Format) -> None:
     if output_format is Format.json:
         output.print_json({"run_id": run["run_id"], "state": run["state"]}, one_line=True)
         return
-    failure = f": {output.visible(run['failure'])}" if run.get("failure") else ""
-    print(f"{run['run_id']} {run['state']}{failure}")
+    reason = run.get("failure") or run.get("pause_reason")
+    print(f"{run['run_id']} {run['state']}" + (f": {output.visible(reason)}" if reason else ""))
