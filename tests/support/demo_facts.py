@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from support.demo_forks import make_forks
 from support.fake_api import RUN, make_run, make_trial
 from trialog.cli.facts import Exit, Facts, load_golden
 from trialog.cli.metrics import Sample
@@ -47,7 +48,7 @@ def make_facts(**changes: Any) -> Facts:
     script.add("RunRequested", spec={})
     for world in ("w0", "w1", "w2"):
         script.add("WorldRequested", world_id=world)
-        script.add("WorldBuilt", world_id=world)
+        script.add("WorldBuilt", world_id=world, digest=f"tar-{world}")
     killed_at = START
     for step in golden["steps"]:
         for reward in step["rewards"]:
@@ -77,13 +78,17 @@ def _defaults(golden: dict[str, Any], script: Script, killed_at: datetime) -> di
         },
         "events": tuple(script.events),
         "judge": {"calls": len(keys), "by_key": dict.fromkeys(keys, 1)},
-        "chain": {"broken_at": None, "checked_until": len(script.events)},
+        "chain": {"broken_at": None, "checked_until": 10_000},
         "exits": (Exit("driver-1", 7, -9, killed_at, False), Exit("ray", 8, 0, START, True)),
         "restarts": {"driver-1": 1, "sandbox-1": 0},
         "sandboxes": {"sandbox-1": [*fork, done], "sandbox-2": [done]},
         "drivers": {"driver-1": replay(0.0015, 2)},
         "standby": False,
         "total_s": 30.0,
+        "golden_fork": load_golden("fork_v2"),
+        "forks": make_forks(
+            golden, load_golden("fork_v2"), script.events, script.events[-1]["position"]
+        ),
     }
 
 
@@ -99,7 +104,7 @@ def _trial(script: Script, golden: dict[str, Any], step: int, reward: dict[str, 
     script.add("TrialRequested", **about)
     if name in golden["generate_retried"]:
         _fail(script, name, "generate")
-    script.add("TrajectoryRecorded", **about)
+    script.add("TrajectoryRecorded", **about, digest=f"did-{name}", blob=f"bytes-{name}")
     script.add("TrialVerified", **about)
     script.add("JudgeCallStarted", trial_id=name, call_key=f"call-{name}", fence=1)
     call = {"trial_id": name, "call_key": f"call-{name}"}

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from trialog.cli import output
+from trialog.cli.demo_forks import Forking
 from trialog.cli.facts import CRASH_STEP, Exit, Facts, load_golden
+from trialog.cli.fork_facts import RUBRIC, Forks
 from trialog.cli.metrics import Sample, parse
 from trialog.cli.progress import RunProgress
+from trialog.cli.readback import events_of, trials_of, weights_of
 from trialog.cli.stack import Stack, StackEvent, StackOptions
 from trialog.cli.stack.ports import LOOPBACK
 from trialog.cli.stack.services import STANDIN
@@ -23,7 +27,7 @@ from trialog.proto.work import GENERATE, JUDGE
 
 if TYPE_CHECKING:
     from trialog.cli.watch import View
-    from trialog.client.models import Trial, Verification
+    from trialog.client.models import Verification
 
 LONGEST_S = 180.0
 _PATIENCE_S = 30.0
@@ -44,7 +48,7 @@ class Demo:
     """A demo to be run on a stack of these options."""
 
     options: StackOptions
-    view: View
+    view: Callable[[], View]
     on_event: Callable[[StackEvent], None]
 
     async def run(self) -> Facts:
@@ -63,34 +67,35 @@ class Demo:
             raise DemoTimedOut(f"the demo did not end within {LONGEST_S:.0f} s") from None
 
     async def _run_in(self, stack: Stack, start: float) -> Facts:
-        patience = Patience(_PATIENCE_S, self.view.waiting)
+        view = self.view()
+        patience = Patience(_PATIENCE_S, view.waiting)
         async with AsyncTrialogClient(
             stack.api_url, api_key=self.options.api_key or "", patience=patience
         ) as client:
             run_id = (await client.create_run(SPEC))["run_id"]
             progress = RunProgress()
-            with self.view as view:
+            with view:
                 async for event in client.watch(run_id):
                     progress.apply(event)
                     view.show(progress, event)
-            total_s = time.monotonic() - start
-            return await self._facts(client, run_id, stack, total_s)
+            facts = await self._facts(client, run_id, stack, start)
+            forks = await self._forks(client, facts, stack)
+            # Last: the chain holds the forks too, and their time counts.
+            total_s, chain = time.monotonic() - start, await _walked(client)
+            return replace(facts, forks=forks, chain=chain, total_s=total_s)
 
     async def _facts(
-        self, client: AsyncTrialogClient, run_id: str, stack: Stack, total_s: float
+        self, client: AsyncTrialogClient, run_id: str, stack: Stack, start: float
     ) -> Facts:
+        """Return what is known of the run itself, before it is forked."""
         run = await client.get_run(run_id)
         names = list(stack.processes)
-        applied = [step for step in run["steps"] if step["weights_version"] is not None]
         return Facts(
             golden=load_golden(),
             run=run,
-            trials=await _trials(client, run_id),
-            weights={
-                version: await client.get_weights(run_id, version)
-                for version in range(1, len(applied) + 1)
-            },
-            events=tuple([event async for event in client.iter_events(run_id)]),
+            trials=await trials_of(client, run_id),
+            weights=await weights_of(client, run),
+            events=await events_of(client, run_id),
             judge=json.loads(await _get(stack, STANDIN, "/v1/calls") or "{}"),
             chain=await _walked(client),
             exits=tuple(
@@ -100,19 +105,22 @@ class Demo:
             sandboxes=await _metrics(stack, [n for n in names if n.startswith("sandbox-")]),
             drivers=await _metrics(stack, _restarted_drivers(stack)),
             standby=self.options.drivers > 1,
-            total_s=total_s,
+            total_s=time.monotonic() - start,
+            golden_fork=load_golden("fork_v2"),
+            forks=Forks(),
         )
 
+    async def _forks(self, client: AsyncTrialogClient, facts: Facts, stack: Stack) -> Forks:
+        """Fork the run. One that did not complete has nothing golden to be forked."""
+        if facts.run["state"] != "completed":
+            return Forks()
+        output.note(f"its forks: another rubric ({RUBRIC}), nothing changed, rescored, reweighted")
 
-async def _trials(client: AsyncTrialogClient, run_id: str) -> dict[str, Trial]:
-    found: dict[str, Trial] = {}
-    cursor = None
-    while True:
-        page = await client.list_trials(run_id, cursor=cursor)
-        found |= {trial["trial_id"]: trial for trial in page["trials"]}
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return found
+        async def judge_calls() -> Counter[str] | None:
+            counted = await _get(stack, STANDIN, "/v1/calls")
+            return Counter(json.loads(counted)["by_key"]) if counted else None
+
+        return await Forking(client, judge_calls, self.view).of(facts.run["run_id"])
 
 
 async def _walked(client: AsyncTrialogClient) -> Verification:
@@ -157,5 +165,5 @@ def story() -> str:
         "The reference run: 3 steps x 3 prompts x 2 samples, with "
         f"{FAULTS['flaky_trial_rate']:.0%} flaky trials ({GENERATE}), "
         f"{FAULTS['judge_flake_rate']:.0%} judgments that fail after the call ({JUDGE}), "
-        f"and the driver killed once step {CRASH_STEP} is applied."
+        f"and the driver killed once step {CRASH_STEP} is applied. Then five forks of it."
     )

@@ -13,6 +13,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from trialog.cli import metrics
+from trialog.cli.fork_facts import Forks
 from trialog.cli.metrics import Sample
 from trialog.cli.progress import recorded_at
 
@@ -37,9 +38,10 @@ class Exit:
 
 @dataclass(frozen=True)
 class Facts:
-    """One run of the demo. ``weights`` by version; ``judge`` is the stand-in's own count, ``chain``
-    what walking the log's hash chain found, ``sandboxes`` what each sandbox process says at
-    /metrics, ``drivers`` likewise for those that were started again."""
+    """One run of the demo, and its forks. ``weights`` by version; ``judge`` is the stand-in's own
+    count before there were forks, ``chain`` what walking the log's hash chain found, ``sandboxes``
+    what each sandbox process says at /metrics, ``drivers`` likewise for those that were started
+    again."""
 
     golden: Mapping[str, Any]
     run: Run
@@ -54,6 +56,8 @@ class Facts:
     drivers: Mapping[str, Sequence[Sample]]
     standby: bool
     total_s: float
+    golden_fork: Mapping[str, Any]
+    forks: Forks
 
     def of_type(self, *types: str) -> Iterator[Event]:
         """Yield the events of these types in order of position."""
@@ -119,7 +123,8 @@ class Facts:
         return (recorded_at(later[0]) - recorded_at(crash)).total_seconds()
 
 
-def load_golden() -> dict[str, Any]:
-    """Return the reference run's golden numbers with every fault on."""
+def load_golden(name: str = "injected") -> dict[str, Any]:
+    """Return golden numbers: of the reference run with every fault on, or ``fork_v2``, of its fork
+    with another rubric."""
     text = resources.files("trialog.cli").joinpath("golden.json").read_text(encoding="utf-8")
-    return json.loads(text)
+    return json.loads(text)[name]

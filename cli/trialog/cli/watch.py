@@ -34,7 +34,7 @@ _TOLD = frozenset(
         "DeliveryDeadLettered",
     }
 )
-_NOT_TOLD = frozenset({"spec", "root", "initial_weights"})
+_NOT_TOLD = frozenset({"spec", "root", "initial_weights", "lineage", "code"})
 
 
 class View(AbstractContextManager["View"]):

@@ -8,17 +8,44 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.demo_facts import START, make_facts, replay
-from trialog.cli.claims import CLAIMS, check, crash, figures, results, work
-from trialog.cli.facts import Exit, Facts, load_golden
-from trialog.cli.metrics import Sample
+from support.demo_changes import (
+    Change,
+    chain,
+    cost,
+    counted,
+    event,
+    executed,
+    exits,
+    forked,
+    given,
+    judge,
+    later,
+    means,
+    planned,
+    replayed,
+    run,
+    saved,
+    slow_fork,
+    slow_forks,
+    slow_recovery,
+    trial,
+    uncounted,
+    unmade,
+    weights,
+    without,
+)
+from support.demo_facts import make_facts
+from trialog.cli.claims import CLAIMS, check, crash, figures, forks, results, work
+from trialog.cli.facts import Facts, load_golden
+from trialog.cli.fork_facts import Forks
 
-Change = Callable[[Facts], Facts]
 GOLDEN = Path(__file__).parents[2] / "golden" / "seed-run.json"
 
 
 def test_the_shipped_golden_numbers_are_the_golden_numbers():
-    assert load_golden() == json.loads(GOLDEN.read_text())["injected"]
+    golden = json.loads(GOLDEN.read_text())
+    assert load_golden() == golden["injected"]
+    assert load_golden("fork_v2") == golden["fork_v2"]
 
 
 def test_every_claim_holds_over_good_facts():
@@ -31,126 +58,6 @@ def test_every_claim_holds_over_good_facts():
     assert good["recovery_s"] == 0.05
     assert good["replay_ms_per_step"] == pytest.approx(0.75)
     assert good["cost_usd"] == 0.022212
-
-
-def trial(name: str, **changes: Any) -> Change:
-    """One trial is otherwise."""
-
-    def change(facts: Facts) -> Facts:
-        trials: dict[str, Any] = {**facts.trials}
-        trials[name] = trials[name] | changes
-        return replace(facts, trials=trials)
-
-    return change
-
-
-def event(type_: str, index: int = 0, **changes: Any) -> Change:
-    """The data of one event of a type is otherwise."""
-
-    def change(facts: Facts) -> Facts:
-        wanted = list(facts.of_type(type_))[index]
-        changed: Any = {**wanted, "data": {**wanted["data"], **changes}}
-        return replace(facts, events=tuple(changed if e is wanted else e for e in facts.events))
-
-    return change
-
-
-def without(type_: str, index: int = 0) -> Change:
-    """One event of a type is missing."""
-
-    def change(facts: Facts) -> Facts:
-        gone = list(facts.of_type(type_))[index]
-        return replace(facts, events=tuple(e for e in facts.events if e is not gone))
-
-    return change
-
-
-def later(type_: str, index: int = 0, *, delay_s: float = 0.0, **changes: Any) -> Change:
-    """A copy of an event of a type is recorded again before the run's end."""
-
-    def change(facts: Facts) -> Facts:
-        like, last = list(facts.of_type(type_))[index], facts.events[-1]
-        data = {**like["data"], **changes}
-        again: Any = {**like, "data": data, "position": last["position"]}
-        end: Any = {**last, "position": last["position"] + 1}
-        return replace(facts, events=(*facts.events[:-1], again, end))
-
-    return change
-
-
-def run(**changes: Any) -> Change:
-    """The run, as the API shows it, is otherwise."""
-    return lambda facts: replace(facts, run={**facts.run, **changes})  # type: ignore[arg-type]
-
-
-def given(**changes: Any) -> Change:
-    """A whole field of the facts is otherwise."""
-    return lambda facts: replace(facts, **changes)
-
-
-def executed(kind: str, count: int) -> Change:
-    """The count of an executed action is otherwise."""
-
-    def change(facts: Facts) -> Facts:
-        counts: Any = {**facts.run["counts"]}
-        counts["executed"] = {**counts["executed"], kind: count}
-        return run(counts=counts)(facts)
-
-    return change
-
-
-def judge(calls: int, **extra_keys: int) -> Change:
-    """The judge counted otherwise."""
-    return lambda facts: replace(
-        facts, judge={"calls": calls, "by_key": {**facts.judge["by_key"], **extra_keys}}
-    )
-
-
-def cost(**changes: Any) -> Change:
-    """The run's bill is otherwise."""
-    return lambda facts: run(cost={**facts.run["cost"], **changes})(facts)
-
-
-def chain(broken_at: int | None, checked_until: int) -> Change:
-    """Walking the chain found otherwise."""
-    return given(chain={"broken_at": broken_at, "checked_until": checked_until})
-
-
-def replayed(seconds: float, steps: float) -> Change:
-    """The driver that came back measured otherwise."""
-    return given(drivers={"driver-1": replay(seconds, steps)})
-
-
-def exits(*codes: int, at_s: float = 3600.0) -> Change:
-    """Drivers ended with these codes."""
-    at = START + timedelta(seconds=at_s)
-    return given(exits=tuple(Exit("driver-1", 7, code, at, False) for code in codes))
-
-
-def weights(version: int, world: str, doc: int, value: float) -> Change:
-    """One weight is otherwise."""
-
-    def change(facts: Facts) -> Facts:
-        found: Any = json.loads(json.dumps({str(k): v for k, v in facts.weights.items()}))
-        found[str(version)]["doc_prior"][world][doc] = value
-        return replace(facts, weights={int(k): v for k, v in found.items()})
-
-    return change
-
-
-def slow_recovery(facts: Facts) -> Facts:
-    """The crash was announced three seconds before the first new work."""
-    crashed = facts.crash()
-    early: Any = {**(crashed or {}), "recorded_at": (START - timedelta(seconds=3)).isoformat()}
-    return replace(facts, events=tuple(early if e is crashed else e for e in facts.events))
-
-
-def slow_forks(facts: Facts) -> Facts:
-    """Most forks took between 50 and 100 ms."""
-    name = "trialog_sandbox_fork_seconds_bucket"
-    buckets = {"0.05": 4.0, "0.1": 18.0, "+Inf": 18.0}
-    samples = [Sample(name, {"le": le}, n) for le, n in buckets.items()]
-    return replace(facts, sandboxes={"sandbox-1": samples, "sandbox-2": []})
 
 
 BROKEN: list[tuple[Callable[[Facts], Any], Change]] = [
@@ -232,8 +139,58 @@ BROKEN: list[tuple[Callable[[Facts], Any], Change]] = [
     (crash.replay, replayed(0.0001, 4)),
     (crash.replay, given(drivers={})),
     (crash.replay, given(drivers={"driver-1": []})),
+    (forks.golden_trials, unmade("changed")),
+    (forks.golden_trials, forked("changed", trial("s1-p0-n0", turns=[]))),
+    (forks.golden_trials, forked("changed", trial("s0-p0-n0", reward=0.0))),
+    (forks.golden_means, unmade("changed")),
+    (forks.golden_means, means("changed", 2.412, 3.362, 3.365)),
+    (forks.golden_weights, unmade("changed")),
+    (forks.golden_weights, forked("changed", weights(3, "w2", 7, 1.001))),
+    (forks.recovered, unmade("changed")),
+    (forks.recovered, forked("changed", event("TrajectoryRecorded", 0, blob="other"))),
+    (forks.recovered, forked("changed", event("TrajectoryRecorded", 0, provenance=None))),
+    (forks.recovered, forked("changed", event("WorldBuilt", 0, digest="other"))),
+    (forks.executed, unmade("changed")),
+    (forks.executed, forked("changed", executed("judge_call", 19))),
+    (forks.executed, forked("changed", executed("build_world", 1))),
+    (forks.executed, forked("changed", run(state="failed"))),
+    (forks.first_step, means("changed", 2.411, 3.362, 3.364)),
+    (forks.first_step, forked("changed", without("JudgeCallRecorded"))),
+    (forks.first_step, forked("changed", event("TrajectoryRecorded", 0, provenance=None))),
+    (forks.judge_count, uncounted("changed")),
+    (forks.judge_count, counted("changed", *(str(n) for n in range(18)))),
+    (forks.judge_count, forked("changed", without("JudgeCallRecorded"))),
+    (forks.planned, unmade("changed")),
+    (forks.planned, lambda facts: replace(facts, forks=replace(facts.forks, plan=None))),
+    (forks.planned, planned("judge_call", executed=5, unknown=12)),
+    (forks.planned, planned("train_step", executed=4)),
+    (forks.planned, planned("generate", recovered=7)),
+    (forks.planned, forked("changed", lambda fork: replace(fork, events=fork.events[1:]))),
+    (forks.unchanged, unmade("unchanged")),
+    (forks.unchanged, forked("unchanged", executed("train_step", 1))),
+    (forks.unchanged, counted("unchanged", "one")),
+    (forks.unchanged, uncounted("unchanged")),
+    (forks.unchanged, forked("unchanged", given(weights={}))),
+    (forks.unchanged, forked("unchanged", trial("s2-p0-n0", reward=0.0))),
+    (forks.unchanged_at_once, unmade("unchanged")),
+    (forks.unchanged_at_once, forked("unchanged", slow_fork)),
+    (forks.rescored, unmade("rescored")),
+    (forks.rescored, counted("rescored", "one", "two")),
+    (forks.rescored, forked("rescored", executed("generate", 1))),
+    (forks.rescored, forked("rescored", event("TrajectoryRecorded", 5, blob="other"))),
+    (forks.reweighted, unmade("reweighted")),
+    (forks.reweighted, unmade("by_criterion")),
+    (forks.reweighted, counted("reweighted", "one")),
+    (forks.reweighted, uncounted("reweighted")),
+    (forks.reweighted, forked("reweighted", executed("judge_call", 1))),
+    (forks.reweighted, forked("reweighted", trial("s0-p0-n0", scores={}))),
+    (forks.bill, unmade("rescored")),
+    (forks.bill, saved("changed", 0.005999)),
+    (forks.bill, uncounted("changed")),
+    (forks.bill, forked("unchanged", event("StepApplied", 0, bill={}))),
     (crash.chain_verifies, chain(7, 10_000)),
     (crash.chain_verifies, chain(None, 20)),
+    (crash.chain_verifies, chain(None, 200)),
     (crash.positions_contiguous, without("Judged", 5)),
     (crash.positions_contiguous, given(events=())),
     (crash.in_time, given(total_s=60.1)),
@@ -270,6 +227,7 @@ def test_no_claim_holds_over_nothing():
         restarts={},
         sandboxes={},
         total_s=61.0,
+        forks=Forks(),
     )
     assert [row.claim for row in check(nothing) if row.ok] == []
     assert figures(nothing)["recovery_s"] is None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trialog.cli.claims import crash, results, work
+from trialog.cli.claims import crash, forks, results, work
 from trialog.cli.claims.row import Row
 from trialog.cli.facts import Facts
 from trialog.proto.work import GENERATE, JUDGE
@@ -39,6 +39,19 @@ CLAIMS: tuple[Callable[[Facts], Row], ...] = (
     work.fork_time,
     work.work_spread,
     crash.positions_contiguous,
+    forks.golden_trials,
+    forks.golden_means,
+    forks.golden_weights,
+    forks.recovered,
+    forks.executed,
+    forks.first_step,
+    forks.judge_count,
+    forks.planned,
+    forks.unchanged,
+    forks.unchanged_at_once,
+    forks.rescored,
+    forks.reweighted,
+    forks.bill,
     crash.chain_verifies,
     crash.in_time,
 )
@@ -63,6 +76,8 @@ def figures(facts: Facts) -> dict[str, float | int | None]:
         "judge_calls": facts.judge.get("calls"),
         "generate_retries": len(facts.injected(GENERATE)),
         "judge_retries": len(facts.injected(JUDGE)),
+        "run_fork_s": facts.forks.changed.took_s(),
+        "unchanged_run_fork_s": facts.forks.unchanged.took_s(),
         "driver_restarts": sum(
             n for name, n in facts.restarts.items() if name.startswith("driver")
         ),

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from trialog.cli.claims.row import Row, compare, row
 from trialog.cli.facts import Facts
+
+if TYPE_CHECKING:
+    from trialog.client.models import Trial, Weights
 
 
 def completed(facts: Facts) -> Row:
@@ -34,15 +38,18 @@ def all_judged(facts: Facts) -> Row:
 
 def golden_turns(facts: Facts) -> Row:
     """Trial ids, turns and answers are the golden ones, to the letter."""
-    expected = {
-        trial_id: (golden["turns"], golden["answer"], golden["world_id"])
-        for trial_id, golden in facts.golden["trajectories"].items()
-    }
-    measured = {
-        trial_id: (trial["turns"], trial["answer"], trial["world_id"])
-        for trial_id, trial in facts.trials.items()
-    }
-    return compare("Trial ids, turns and answers are golden", "trials", expected, measured)
+    return compare(
+        "Trial ids, turns and answers are golden",
+        "trials",
+        {
+            trial_id: (golden["turns"], golden["answer"], golden["world_id"])
+            for trial_id, golden in facts.golden["trajectories"].items()
+        },
+        {
+            trial_id: (trial["turns"], trial["answer"], trial["world_id"])
+            for trial_id, trial in facts.trials.items()
+        },
+    )
 
 
 def golden_files(facts: Facts) -> Row:
@@ -54,25 +61,39 @@ def golden_files(facts: Facts) -> Row:
 
 def golden_rewards(facts: Facts) -> Row:
     """Verdicts, scores and rewards are the golden ones, to 3 decimals."""
-    keys = ("verified", "found_doc", "judge_score", "reward")
-    expected = {
-        reward["trial_id"]: tuple(reward[key] for key in keys)
-        for step in facts.golden["steps"]
-        for reward in step["rewards"]
-    }
-    measured = {
-        trial_id: (
-            trial["verified"],
-            trial["found_doc"],
-            _rounded(trial["judge_score"]),
-            _rounded(trial["reward"]),
-        )
-        for trial_id, trial in facts.trials.items()
-    }
+    expected, measured = golden_earned(facts.golden), earned(facts.trials)
     return compare("Scores and rewards are golden", "trials", expected, measured)
 
 
-def _rounded(value: float | None, digits: int = 3) -> float | None:
+def golden_earned(golden: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return what each trial of golden numbers is worth: verdict, document, score, reward."""
+    return {
+        reward["trial_id"]: (
+            reward["verified"],
+            reward["found_doc"],
+            reward["judge_score"],
+            reward["reward"],
+        )
+        for step in golden["steps"]
+        for reward in step["rewards"]
+    }
+
+
+def earned(trials: Mapping[str, Trial]) -> dict[str, tuple[Any, ...]]:
+    """Return the same of measured trials."""
+    return {
+        trial_id: (
+            trial["verified"],
+            trial["found_doc"],
+            rounded(trial["judge_score"]),
+            rounded(trial["reward"]),
+        )
+        for trial_id, trial in trials.items()
+    }
+
+
+def rounded(value: float | None, digits: int = 3) -> float | None:
+    """Return a number as golden ones are kept."""
     return None if value is None else round(value, digits)
 
 
@@ -83,7 +104,7 @@ def golden_means(facts: Facts) -> Row:
         for step in facts.golden["steps"]
     }
     measured = {
-        f"step {step['step']}": (_rounded(step["mean_reward"]), _rounded(step["mean_turns"], 2))
+        f"step {step['step']}": (rounded(step["mean_reward"]), rounded(step["mean_turns"], 2))
         for step in facts.run["steps"]
     }
     return compare("Mean reward and turns are golden", "steps", expected, measured)
@@ -91,14 +112,18 @@ def golden_means(facts: Facts) -> Row:
 
 def golden_weights(facts: Facts) -> Row:
     """The weights after each step are the golden ones, to 3 decimals."""
-    expected = {
-        f"version {step['step'] + 1}": _prior(step["prior"]) for step in facts.golden["steps"]
-    }
-    measured = {
-        f"version {version}": _prior(weights["doc_prior"])
-        for version, weights in facts.weights.items()
-    }
+    expected, measured = golden_priors(facts.golden), priors(facts.weights)
     return compare("Weights of each version are golden", "versions", expected, measured)
+
+
+def golden_priors(golden: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the golden weights by version."""
+    return {f"version {step['step'] + 1}": _prior(step["prior"]) for step in golden["steps"]}
+
+
+def priors(weights: Mapping[int, Weights]) -> dict[str, Any]:
+    """Return measured weights by version."""
+    return {f"version {version}": _prior(one["doc_prior"]) for version, one in weights.items()}
 
 
 def _prior(prior: Mapping[str, list[float]]) -> dict[str, list[float]]:

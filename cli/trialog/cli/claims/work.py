@@ -150,7 +150,7 @@ def fork_time(facts: Facts) -> Row:
     median_ms = fork_ms(facts)
     measured = "not reported" if median_ms is None else f"{median_ms:.1f} ms"
     return row(
-        "Fork and first command of a sandbox (median)",
+        "A world's fork and first command (median)",
         f"at most {FORK_MS:g} ms",
         measured,
         median_ms is not None and median_ms <= FORK_MS,

@@ -49,7 +49,7 @@ def demo(
     options = options_of(sandboxes=sandboxes, judges=judges, drivers=2 if standby else 1)
     _check_writable(json_file)
     output.note(story())
-    facts = _facts(Demo(options, view(), tell))
+    facts = _facts(Demo(options, view, tell))
     if facts is None:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(_report(facts, json_file, output_format))
