@@ -71,6 +71,29 @@ def test_one_field_changed_is_a_reason_if_and_only_if_a_key_differs(
     assert with_reason(parent, fork) == differing(parent, fork)
 
 
+def inputs_of(asked: ev.RunRequested) -> str:
+    """Return the key of a whole step's inputs."""
+    spec = runspec.load(asked.spec)
+    return Keys(spec, asked.code).step_inputs(1, "p", ["w0"])
+
+
+@settings(max_examples=40)
+@pytest.mark.parametrize("field", [*FIELDS, "code"])
+@given(data=st.data())
+def test_a_step_with_the_same_inputs_has_the_same_keys_all_through(
+    field: str, data: st.DataObject
+) -> None:
+    """So recovering it whole is recovering all of it; and what has a reason is not recovered."""
+    parent = data.draw(requests())
+    fork = data.draw(requests(like=parent, changed={field}))
+    trials = [
+        (spec.n_worlds, spec.prompts_per_step, spec.n_samples)
+        for spec in (runspec.load(parent.spec), runspec.load(fork.spec))
+    ]
+    changed = keys_of(parent) != keys_of(fork) or trials[0] != trials[1]
+    assert (inputs_of(parent) != inputs_of(fork)) == changed
+
+
 def test_a_fork_with_nothing_changed_has_no_reasons() -> None:
     assert changes(request(), request()) == {kind: [] for kind in KINDS}
 
@@ -105,7 +128,12 @@ def test_a_fork_with_nothing_changed_has_no_reasons() -> None:
         # What no key holds.
         ({}, {"n_steps": 7, "n_samples": 1, "tool_latency_s": 0, "labels": {"a": "b"}}, {}),
         ({}, {"faults": {"judge_flake_rate": 0.5, "hang": ["s0-p0-n0"]}}, {}),
-        ({}, {"provider": "null", "retries": {"trial": 9}, "budget": {"judge_calls": 1}}, {}),
+        ({}, {"provider": "null"}, {"generate": ["provider changed: bubblewrap -> null"]}),
+        (
+            {},
+            {"timeouts": {"trial_s": 1.0}, "retries": {"trial": 9}, "budget": {"judge_calls": 1}},
+            {},
+        ),
     ],
 )
 def test_each_input_is_named_with_both_its_values(

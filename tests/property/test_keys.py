@@ -238,7 +238,6 @@ NO_INPUT = {
     "judge_latency_s",
     "retries",
     "timeouts",
-    "provider",
     "labels",
     "budget",
     "group_policy",
@@ -247,7 +246,7 @@ NO_INPUT = {
 
 @given(specs(), specs(), CODE)
 def test_what_only_says_how_a_run_is_done_enters_no_key(one: Json, other: Json, code: Any) -> None:
-    """Not how long anything takes or may take, which provider and pool serve, nor who asks."""
+    """Not how long anything takes or may take, nor who asks and what may be spent."""
     kept = {name: value for name, value in one.items() if name not in NO_INPUT}
     rest = {name: value for name, value in other.items() if name in NO_INPUT}
     mixed = kept | rest

@@ -11,7 +11,7 @@ from typing import Any
 
 from trialog.proto import events as ev
 from trialog.proto import runspec
-from trialog.proto.keys import HOLISTIC, Code, asked, code_of, model_of
+from trialog.proto.keys import HOLISTIC, Code, asked, code_of, model_of, runs_commands
 from trialog.proto.runspec import RunSpec
 
 
@@ -59,6 +59,8 @@ def _generate(one: _Side, other: _Side) -> Iterator[str]:
     yield from _changed("agent", before.agent, after.agent)
     if before.agent == after.agent:
         yield from _code("agent code", one.code.agent, other.code.agent)
+    if runs_commands(before) != runs_commands(after):
+        yield from _changed("provider", before.provider, after.provider)
     yield from _changed("max_turns", before.max_turns, after.max_turns)
     yield from _seed(one, other)
     rates = before.faults.flaky_trial_rate, after.faults.flaky_trial_rate

@@ -82,6 +82,17 @@ def pinned(spec: RunSpec, known: Mapping[str, str]) -> dict[str, str]:
     return {name: known.get(name, "") for name in wanted}
 
 
+def runs_commands(spec: RunSpec) -> bool:
+    """Whether an agent's commands are executed. Which of the providers that do so serves a trial is
+    no input; under ``null`` an agent finds nothing."""
+    return spec.provider != "null"
+
+
+def agent_of(spec: RunSpec) -> dict[str, Any]:
+    """Return what an agent's try depends on beside its code, limits and faults."""
+    return {"name": spec.agent, "commands": runs_commands(spec)}
+
+
 def model_of(spec: RunSpec) -> dict[str, Any]:
     """Return the judge's model and sampling: what every call holds beside its request."""
     return spec.judge.model_dump(mode="json")
@@ -147,7 +158,7 @@ class Keys:
         spec = self._spec
         return identity.generate_key(
             code=self._code.agent,
-            agent={"name": spec.agent},
+            agent=agent_of(spec),
             world_digest=world_digest,
             weights_digest=weights_digest,
             trial_id=trial_id,
@@ -217,7 +228,7 @@ class Keys:
             weights=weights_digest,
             worlds=[self.world(world) for world in worlds],
             trials=[spec.n_worlds, spec.prompts_per_step, spec.n_samples],
-            agent={"name": spec.agent, "max_turns": spec.max_turns},
+            agent=agent_of(spec) | {"max_turns": spec.max_turns},
             faults={"flaky_trial_rate": spec.faults.flaky_trial_rate},
             rubric=self._rubric_digest,
             model=self._model,
