@@ -1,8 +1,7 @@
 """The version of a piece of code: the digest of its source.
 
 An agent, a verifier, a learner and a deterministic check are a module each, or a few. What they
-call of the platform is no part of them: that keeps what it promises, or its own forms change
-(proto/identity.py).
+call of the platform is no part of them: what that does must not change.
 """
 
 from __future__ import annotations
