@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from support.fake_forks import FakeForks
 from support.fake_rubrics import FakeRubrics
 
 ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
@@ -157,6 +158,7 @@ class FakeDriver:
         self.page_size = 100
         self.api_key: str | None = None
         self.rubrics = FakeRubrics()
+        self.forks = FakeForks(self.add_run)
         self.app = self._build()
 
     def add_run(self, run_id: str = RUN, **changes: Any) -> dict[str, Any]:
@@ -194,6 +196,7 @@ class FakeDriver:
         app.add_api_route("/dead-letters", self._dead_letters)
         app.add_api_route("/dead-letters/redrive", self._redrive, methods=["POST"])
         app.include_router(self.rubrics.router)
+        app.include_router(self.forks.router)
         app.add_api_route("/log/verify", self._verify)
         app.add_api_route("/runs/{run_id}/events", self._events)
         app.add_api_route("/runs/{run_id}/weights/{version}", self._weights)

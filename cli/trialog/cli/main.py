@@ -10,7 +10,17 @@ from typing import Annotated
 import typer
 
 from trialog.cli import exits, output
-from trialog.cli.commands import dead_letters, demo, results, rubrics, runs, up
+from trialog.cli.commands import (
+    compare,
+    dead_letters,
+    demo,
+    fork,
+    lineage,
+    results,
+    rubrics,
+    runs,
+    up,
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -42,7 +52,10 @@ def build_app() -> typer.Typer:
     )
     app.callback(epilog=exits.HELP)(_options)
     runs.register(app)
+    fork.register(app)
     results.register(app)
+    compare.register(app)
+    lineage.register(app)
     rubrics.register(app)
     dead_letters.register(app)
     up.register(app)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from trialog.client.models import Provenance
 
 ACTIONS = ("generate", "verify", "judge")
-LEGEND = "g v j: generate, verify, judge; a capital was executed by that run, a small one recovered"
+LEGEND = "G V J: that run generated, verified, judged; g v j: recovered; a dot: not yet"
 
 
 def letters(actions: Mapping[str, Provenance | None]) -> str:

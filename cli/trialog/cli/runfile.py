@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -78,6 +78,31 @@ def load_run_file(path: str, settings: Iterable[str] = ()) -> dict[str, Any]:
     except ValidationError as error:
         raise BadRunFile(source, problems_of(error, RunSpec)) from None
     return spec.model_dump(mode="json", exclude_unset=True) | named
+
+
+def load_changes(settings: Iterable[str], labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return KEY=VALUE settings that are put over those of another run, as they are, and labels;
+    ``from_step`` may be among them.
+
+    Raises BadRunFile for what is wrong whatever the other settings are: an unknown key, a type.
+    """
+    data: dict[str, Any] = {}
+    for setting in settings:
+        _put(data, setting)
+    for key, value in labels.items():
+        _put_at(data, "--label", ["labels", key], value)
+    from_step = data.get("from_step", 0)
+    if isinstance(from_step, bool) or not isinstance(from_step, int):
+        raise BadRunFile("--set", ["from_step: should be a whole number"])
+    named = _named_rubric("--set", data)
+    given = {key: value for key, value in data.items() if key != "from_step"}
+    try:
+        RunSpec.model_validate(given | dict.fromkeys(named, "v1"))
+    except ValidationError as error:
+        # A rule that spans fields is the server's to judge: it knows the other ones.
+        if any(one["loc"] for one in error.errors()):
+            raise BadRunFile("--set", problems_of(error, RunSpec)) from None
+    return data | named
 
 
 def load_limits(settings: Iterable[str]) -> dict[str, Any]:
@@ -168,6 +193,10 @@ def _put(data: dict[str, Any], setting: str) -> None:
     names = _names(path)
     if not equals or not all(names):
         raise BadRunFile(source, ["expected KEY=VALUE such as faults.flaky_trial_rate=0.25"])
+    _put_at(data, source, names, parse_yaml(source, text))
+
+
+def _put_at(data: dict[str, Any], source: str, names: list[str], value: Any) -> None:
     place = data
     for depth, name in enumerate(names[:-1], start=1):
         below = place.get(name)
@@ -176,7 +205,7 @@ def _put(data: dict[str, Any], setting: str) -> None:
         if not isinstance(below, dict):
             raise BadRunFile(source, [f"{'.'.join(names[:depth])} holds no settings"])
         place = cast(dict[str, Any], below)
-    place[names[-1]] = parse_yaml(source, text)
+    place[names[-1]] = value
 
 
 def _names(path: str) -> list[str]:

@@ -13,6 +13,7 @@ import httpx
 
 from trialog.client import calls, transport
 from trialog.client.calls import DEFAULT_URL, RETRY_STATUSES, Call
+from trialog.client.fork_models import Comparison, Lineage, Mode, Plan
 from trialog.client.models import (
     ENDED,
     DeadLetterPage,
@@ -143,6 +144,53 @@ class TrialogClient:
         """Offer a paused run's work again; limits in ``budget`` are others from now on, None: no
         limit, those that are left out stay."""
         return self._send(calls.resume(run_id, budget))
+
+    def fork(
+        self,
+        run_id: str,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        rubric: str | None = None,
+        mode: Mode | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """Start a run from what another has, with some of its settings changed.
+
+        ``changes`` may also hold ``from_step``: steps below it stand as they are. Sent again, the
+        same key gives the same run.
+        """
+        how, key = {"rubric": rubric, "mode": mode}, idempotency_key or uuid.uuid4().hex
+        return self._send(calls.fork(run_id, changes or {}, how, key))
+
+    def plan_fork(
+        self,
+        run_id: str,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        rubric: str | None = None,
+        mode: Mode | None = None,
+    ) -> Plan:
+        """Return what such a fork would recover, execute and cost; nothing is started."""
+        how = {"rubric": rubric, "mode": mode}
+        return self._send(calls.plan_fork(run_id, changes or {}, how))
+
+    def get_lineage(
+        self, run_id: str, *, limit: int | None = None, cursor: str | None = None
+    ) -> Lineage:
+        """Return a run's ancestors, and a page of all runs of its tree."""
+        return self._send(calls.get_lineage(run_id, limit, cursor))
+
+    def compare(
+        self,
+        a: str,
+        b: str,
+        *,
+        step: int | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Comparison:
+        """Return a page of the trials of two runs side by side; the first has totals and steps."""
+        return self._send(calls.compare(a, b, step, limit, cursor))
 
     def list_dead_letters(
         self,

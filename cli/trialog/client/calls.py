@@ -101,6 +101,32 @@ def resume(run_id: str, budget: Mapping[str, float | None] | None) -> Call:
     return Call("POST", f"/runs/{segment(run_id)}/resume", body=body)
 
 
+def fork(
+    run_id: str, changes: Mapping[str, Any], how: Mapping[str, Any], idempotency_key: str
+) -> Call:
+    """POST /runs/{id}/fork; ``how`` is its rubric and mode."""
+    headers = {"Idempotency-Key": idempotency_key}
+    return Call("POST", f"/runs/{segment(run_id)}/fork", _given(**how), dict(changes), headers)
+
+
+def plan_fork(run_id: str, changes: Mapping[str, Any], how: Mapping[str, Any]) -> Call:
+    """POST /runs/{id}/fork that only answers a plan."""
+    params = _given(**how) | {"dry_run": "true"}
+    return Call("POST", f"/runs/{segment(run_id)}/fork", params, dict(changes))
+
+
+def get_lineage(run_id: str, limit: int | None, cursor: str | None) -> Call:
+    """GET /runs/{id}/lineage."""
+    params = _given(limit=limit, cursor=cursor)
+    return Call("GET", f"/runs/{segment(run_id)}/lineage", params)
+
+
+def compare(a: str, b: str, step: int | None, limit: int | None, cursor: str | None) -> Call:
+    """GET /runs/{a}/compare/{b}."""
+    params = _given(step=step, limit=limit, cursor=cursor)
+    return Call("GET", f"/runs/{segment(a)}/compare/{segment(b)}", params)
+
+
 def list_dead_letters(run_id: str | None, limit: int | None, cursor: str | None) -> Call:
     """GET /dead-letters."""
     return Call("GET", "/dead-letters", _given(run=run_id, limit=limit, cursor=cursor))

@@ -13,6 +13,7 @@ from trialog.cli import main
 RUN_FILE = "n_steps: 1\n"
 COMMANDS = [
     *("run", "runs", "show", "trials", "trajectory", "events", "weights"),
+    *("fork", "compare", "lineage"),
     *("watch", "cancel", "pause", "resume", "rubrics", "dead-letters", "up", "demo"),
 ]
 BELOW = ["rubrics show", "rubrics put", "rubrics diff"]

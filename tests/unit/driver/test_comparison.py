@@ -63,7 +63,7 @@ def test_means_are_over_what_is_scored_in_both() -> None:
 def test_a_delta_is_of_the_means_and_not_of_what_is_shown_of_them() -> None:
     found = rewards((0.004, 0.018), *[(0.0, 0.0)] * 9).compared()
     assert found["mean_reward"] == {"a": 0.0, "b": 0.002}
-    assert found["delta"] == 0.001
+    assert found["delta"] == 0.0014
 
 
 def test_nothing_compared_is_no_zero() -> None:

@@ -34,6 +34,17 @@ def run_id_of(text: str) -> str:
         raise BadInput(f"RUN: {text!r} is no run id: {error}") from None
 
 
+def labels_of(given: list[str] | None) -> dict[str, str]:
+    """Return labels of KEY=VALUE texts; raises BadInput."""
+    labels: dict[str, str] = {}
+    for one in given or ():
+        key, equals, value = one.partition("=")
+        if not (key and equals):
+            raise BadInput(f"--label: {one!r} is no KEY=VALUE")
+        labels[key] = value
+    return labels
+
+
 def trial_address_of(text: str) -> tuple[str, str]:
     """Return run id and trial id of RUN/TRIAL; raises BadInput."""
     try:

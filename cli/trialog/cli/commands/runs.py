@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from trialog.cli import output
-from trialog.cli.commands.options import All, Limit, Output, RunId, Url, run_id_of
+from trialog.cli.commands.options import All, Limit, Output, RunId, Url, labels_of, run_id_of
 from trialog.cli.connection import WATCH_PATIENCE_S, Server, find_server, server
-from trialog.cli.exits import INTERRUPTED, NOT_MET, OK, BadInput
+from trialog.cli.exits import INTERRUPTED, NOT_MET, OK
 from trialog.cli.output import Format
 
 if TYPE_CHECKING:
@@ -47,16 +47,17 @@ def run(
     with server(asked) as client:
         created = client.create_run(body)
     if watch:
-        raise typer.Exit(_watch(created["run_id"], asked, output_format))
-    _print_state(created, output_format)
+        raise typer.Exit(watch_run(created["run_id"], asked, output_format))
+    print_state(created, output_format)
 
 
 def watch(run: RunId, url: Url = None, output_format: Output = Format.table) -> None:
     """Show a run's progress until it has ended; exit code 0 only for a completed run, else 1."""
-    raise typer.Exit(_watch(run_id_of(run), find_server(url), output_format))
+    raise typer.Exit(watch_run(run_id_of(run), find_server(url), output_format))
 
 
-def _watch(run_id: str, asked: Server, output_format: Format) -> int:
+def watch_run(run_id: str, asked: Server, output_format: Format) -> int:
+    """Show a run's progress until it has ended, then its state; return the exit code."""
     from trialog.cli.watch import follow, view
 
     shown = view()
@@ -67,7 +68,7 @@ def _watch(run_id: str, asked: Server, output_format: Format) -> int:
     except KeyboardInterrupt:
         output.note(f"the run goes on; see it with: trialog watch {run_id}{asked.option}")
         return INTERRUPTED
-    _print_state(ended, output_format)
+    print_state(ended, output_format)
     return OK if ended["state"] == "completed" else NOT_MET
 
 
@@ -83,7 +84,7 @@ def runs(
     output_format: Output = Format.table,
 ) -> None:
     """List runs, newest first."""
-    labels = _labels(label or [])
+    labels = labels_of(label)
     found: list[RunSummary] = []
     cursor = None
     with server(url) as client:
@@ -108,16 +109,6 @@ def runs(
         output.note("there are more: see them with --all")
 
 
-def _labels(given: list[str]) -> dict[str, str]:
-    labels: dict[str, str] = {}
-    for one in given:
-        key, equals, value = one.partition("=")
-        if not (key and equals):
-            raise BadInput(f"--label: {one!r} is no KEY=VALUE")
-        labels[key] = value
-    return labels
-
-
 def _run_row(one: RunSummary) -> tuple[object, ...]:
     return (
         one["run_id"],
@@ -133,13 +124,13 @@ def _run_row(one: RunSummary) -> tuple[object, ...]:
 def cancel(run: RunId, url: Url = None, output_format: Output = Format.table) -> None:
     """End a run: its open trials end cancelled, and what was paid for is kept."""
     with server(url) as client:
-        _print_state(client.cancel(run_id_of(run)), output_format)
+        print_state(client.cancel(run_id_of(run)), output_format)
 
 
 def pause(run: RunId, url: Url = None, output_format: Output = Format.table) -> None:
     """Start nothing new for a run; what is in flight is still recorded."""
     with server(url) as client:
-        _print_state(client.pause(run_id_of(run)), output_format)
+        print_state(client.pause(run_id_of(run)), output_format)
 
 
 def resume(
@@ -158,10 +149,11 @@ def resume(
 
         limits = load_limits(settings)
     with server(url) as client:
-        _print_state(client.resume(run_id_of(run), budget=limits), output_format)
+        print_state(client.resume(run_id_of(run), budget=limits), output_format)
 
 
-def _print_state(run: Run, output_format: Format) -> None:
+def print_state(run: Run, output_format: Format) -> None:
+    """Write a run's id and state; as JSON on one line, the last of the output."""
     if output_format is Format.json:
         output.print_json({"run_id": run["run_id"], "state": run["state"]}, one_line=True)
         return

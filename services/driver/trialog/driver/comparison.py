@@ -38,7 +38,7 @@ _RUN_SIDE: Final = (
     "counts",
     "cost",
 )
-# Rewards have three decimals; what a subtraction adds behind them is noise.
+# Rewards have three decimals, their means some more; what a subtraction adds behind is noise.
 _DIGITS = 6
 
 
@@ -72,7 +72,7 @@ class Rewards:
         return {
             "n": n,
             "mean_reward": {"a": rounded(mean_a, 3), "b": rounded(mean_b, 3)},
-            "delta": rounded(_delta(mean_a, mean_b), 3),
+            "delta": _delta(mean_a, mean_b),
             "n_trials": {"a": self.n_a, "b": self.n_b},
             "n_scored": {"a": self.scored_a, "b": self.scored_b},
         }

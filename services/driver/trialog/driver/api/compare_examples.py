@@ -19,7 +19,7 @@ _SIDE = ("state", "mode", "rubric", "steps_applied", "n_steps", "mean_reward", "
 _COMPARED: dict[str, Any] = {
     "n": 6,
     "mean_reward": {"a": 1.615, "b": 2.412},
-    "delta": 0.797,
+    "delta": 0.796167,
     "n_trials": {"a": 6, "b": 6},
     "n_scored": {"a": 6, "b": 6},
 }

@@ -48,7 +48,7 @@ class Compared(_Shape):
 
     n: int = Field(description="Trials that are scored in both runs: what the means are over.")
     mean_reward: Means
-    delta: float | None = Field(description="B minus A.")
+    delta: float | None = Field(description="B minus A, of the means before they are rounded.")
     n_trials: Numbers = Field(description="Trials that each run has.")
     n_scored: Numbers = Field(description="Trials that each run has scored.")
 
