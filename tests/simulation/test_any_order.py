@@ -7,7 +7,9 @@ from collections import Counter
 
 import pytest
 from support import reference
-from support.simulated import RUN, World, folded
+from support.simulated import RUN, World
+from support.site import fold_in
+from trialog.driver.state import RunState
 from trialog.proto import events as ev
 from trialog.spine.memory.log import MemoryLog
 
@@ -28,12 +30,12 @@ def worlds() -> list[World]:
     """Sixty runs, each in another order."""
     made = [World(seed, **SHAPE) for seed in range(60)]
     for world in made:
-        world.run()
+        world.go()
     return made
 
 
 def test_every_run_completes_with_the_models_weights(worlds: list[World]) -> None:
-    expected = reference.run(worlds[0].model)
+    expected = reference.run(worlds[0].outcomes[RUN].model)
     for world in worlds:
         assert world.facts(ev.RunCompleted), world.facts(ev.RunFailed)
         for applied in world.facts(ev.StepApplied):
@@ -72,7 +74,7 @@ def test_a_recorded_call_is_never_made_again(worlds: list[World]) -> None:
 
 
 def test_retries_are_the_models_whatever_died(worlds: list[World]) -> None:
-    model = reference.run(worlds[0].model)
+    model = reference.run(worlds[0].outcomes[RUN].model)
     for world in worlds:
         retried = Counter(f.subject for f in world.facts(ev.TrialRetryScheduled))
         assert {t for t, n in retried.items() if n} == model.generate_retried | model.judge_retried
@@ -80,11 +82,10 @@ def test_retries_are_the_models_whatever_died(worlds: list[World]) -> None:
 
 def test_a_state_folded_anew_is_the_live_state(worlds: list[World]) -> None:
     for world in worlds:
-        anew = None
+        states: dict[str, RunState] = {}
         for row in world.store.events[0]:
-            anew = folded(anew, row.recorded)
-        live = world.drivers[-1].state
-        assert anew is not None and live is not None
+            fold_in(states, row.recorded)
+        anew, live = states[RUN], world.drivers[-1].states[RUN]
         anew.to_close.clear()
         live.to_close.clear()
         assert anew == live, "I6"

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from support import reference
 from support.budgeted import WORST, BudgetedWorld
+from support.simulated import RUN
 from trialog.proto import events as ev
 
 SHAPE = {
@@ -27,7 +28,7 @@ def worlds() -> list[BudgetedWorld]:
     """Forty runs, each in another order."""
     made = [BudgetedWorld(seed, **SHAPE) for seed in range(40)]
     for world in made:
-        world.run()
+        world.go()
     return made
 
 
@@ -40,7 +41,7 @@ def test_what_is_spent_and_out_never_exceeds_the_limit_nor_do_the_calls(
 
 
 def test_every_run_completes_with_the_models_weights(worlds: list[BudgetedWorld]) -> None:
-    expected = reference.run(worlds[0].model)
+    expected = reference.run(worlds[0].outcomes[RUN].model)
     for world in worlds:
         assert world.facts(ev.RunCompleted), world.facts(ev.RunFailed)
         for applied in world.facts(ev.StepApplied):
@@ -49,7 +50,7 @@ def test_every_run_completes_with_the_models_weights(worlds: list[BudgetedWorld]
 
 
 def test_pauses_use_no_retry_and_skip_nothing(worlds: list[BudgetedWorld]) -> None:
-    model = reference.run(worlds[0].model)
+    model = reference.run(worlds[0].outcomes[RUN].model)
     for world in worlds:
         retried = Counter(f.subject for f in world.facts(ev.TrialRetryScheduled))
         assert {t for t, n in retried.items() if n} == model.generate_retried | model.judge_retried

@@ -8,7 +8,7 @@ from typing import Any
 from support.simulated import LEASE_MS, RUN, World
 from trialog.judge.budget import exhausted
 from trialog.proto import events as ev
-from trialog.proto.canonical import digest
+from trialog.proto.keys import Asked
 from trialog.proto.work import CALL, WorkName, call_work_key
 from trialog.spine.budget import Budget, Cost
 from trialog.spine.log import Append, Claim, Fail, Finish, GiveBack, NewWork, Verdict, new_event
@@ -63,13 +63,12 @@ class BudgetedWorld(World):
         yield from World._judge(self, me, name, verdict)
 
     def _call(
-        self, me: int, name: WorkName, origin: Any, score: float
-    ) -> Generator[None, None, bool]:
+        self, me: int, name: WorkName, asked: Asked, key: str
+    ) -> Generator[None, None, str | None]:
         """As a judge does it; what is paused or has no room is given back."""
-        key = digest([name.subject, origin.trajectory])
         work_key, expect = call_work_key(RUN, key), 0
         while True:
-            started = ev.JudgeCallStarted(name.subject, key, expect + 1, "*", "m")
+            started = ev.JudgeCallStarted(name.subject, key, expect + 1, asked.criterion, "m")
             work = NewWork(CALL, RUN, WORST)
             claim = Claim(work_key, LEASE_MS, expect, [new_event(RUN, started)], work)
             verdict = self.commit(me, claim)
@@ -77,7 +76,7 @@ class BudgetedWorld(World):
             yield
             match verdict.answer:
                 case "done":
-                    return True
+                    return "found"
                 case "stale":
                     expect = verdict.fence
                 case "ok":
@@ -95,16 +94,13 @@ class BudgetedWorld(World):
             return self._gives_back(me, name)
         self.http_calls[key] += 1
         yield
-        fact = ev.JudgeCallRecorded(
-            name.subject, key, verdict.failures, "*", "m", True, score, 40, 20, 600, 1.0
-        )
+        fact = self.outcomes[RUN].reply(name.subject, asked, key, verdict.failures)
         events = [new_event(RUN, fact)]
         answer = self.commit(me, Finish(work_key, verdict.fence, events, paid=Cost(60, 600))).answer
         yield
-        return answer == "ok" or self._gives_back(me, name)
+        return "made" if answer == "ok" else self._gives_back(me, name)
 
-    def _gives_back(self, me: int, name: WorkName) -> bool:
+    def _gives_back(self, me: int, name: WorkName) -> None:
         self.verdicts[f"back {self.commit(me, GiveBack(name.key, self.fences[me])).answer}"] += 1
-        return False
 
     _stages = World._stages | {"judge": _budgeted}

@@ -26,6 +26,8 @@ class Settings:
     flaky: float = 0.0
     judge_flake: float = 0.0
     skipped: frozenset[str] = frozenset()
+    # Weights of criteria that are asked for one by one: no noise, whatever the rubric's name.
+    criteria: tuple[float, float, float] | None = None
 
 
 @dataclass
@@ -80,8 +82,10 @@ def judge(settings: Settings, t: str, w: str, trajectory: dict[str, Any]) -> dic
     correct = 1 if trajectory["answer"] == digest else 0
     efficiency = max(0, 1 - (len(trajectory["turns"]) - 1) / 8)
     tidy = 1 if trajectory["files"] == ["answer.txt"] else 0
-    a, b, c = RUBRICS[settings.rubric]
-    score = round(a * correct + b * efficiency + c * tidy + r.uniform(-0.05, 0.05), 3)
+    a, b, c = settings.criteria or RUBRICS[settings.rubric]
+    score = a * correct + b * efficiency + c * tidy
+    if settings.criteria is None:
+        score = round(score + r.uniform(-0.05, 0.05), 3)
     return {
         "judge_score": score,
         "reward": round(correct + score, 3),
@@ -90,10 +94,13 @@ def judge(settings: Settings, t: str, w: str, trajectory: dict[str, Any]) -> dic
     }
 
 
-def run(settings: Settings) -> Outcome:
-    out = Outcome()
+def run(settings: Settings, begun: Outcome | None = None) -> Outcome:
+    """Run the loop from its beginning, or on from steps that were taken as they stand."""
+    out = begun or Outcome()
     prior = {f"w{w}": [1.0] * 8 for w in range(settings.n_worlds)}
-    for step in range(settings.n_steps):
+    if out.priors:
+        prior = {w: list(values) for w, values in out.priors[-1].items()}
+    for step in range(len(out.priors), settings.n_steps):
         rewards: list[tuple[str, str, dict[str, Any]]] = []
         for p in range(settings.prompts_per_step):
             for n in range(settings.n_samples):

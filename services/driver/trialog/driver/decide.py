@@ -39,6 +39,19 @@ class Decision:
     wake_ms: float | None = None
 
 
+def chunks(facts: Sequence[ev.Fact], most: int) -> Iterator[Sequence[ev.Fact]]:
+    """Cut a decision into appends of about so many facts. What is about one world, trial or step
+    stays together: a settled request without the fact that answers it would be nobody's work."""
+    start, last = 0, None
+    for index, fact in enumerate(facts):
+        subject = getattr(fact, "trial_id", None) or getattr(fact, "world_id", None)
+        if index - start >= most and subject != last:
+            yield facts[start:index]
+            start = index
+        last = subject
+    yield facts[start:]
+
+
 def decide(state: RunState, now_ms: float, jitter: Jitter, lineage: Lineage = NOTHING) -> Decision:
     """Return what follows from a state. ``jitter`` draws from [0, 1).
 

@@ -13,10 +13,9 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterable, Sequence
 
 from trialog.driver.ancestors import Ancestors
-from trialog.driver.decide import Decision, decide
+from trialog.driver.decide import Decision, chunks, decide
 from trialog.driver.follower import Follower
 from trialog.driver.projector import Projector
 from trialog.driver.relay import Relay
@@ -219,7 +218,7 @@ class Owner:
             self._wakes_ms[state.run_id] = self.follower.now_ms() + _BLOBS_MS
             return
         closes = decision.closes
-        for chunk in _chunks(decision.facts):
+        for chunk in chunks(decision.facts, _CHUNK):
             events = [new_event(state.run_id, fact, partition=self.partition) for fact in chunk]
             member = Append(events, fence, closes, self.partition)
             verdict = await self._log.commit(member)
@@ -314,16 +313,3 @@ class Owner:
         self._relay.adopt(stream)
         await self._relay.save(fence)
         telemetry.logger().info("stream adopted", created=stream.created, offered=offered)
-
-
-def _chunks(facts: Sequence[ev.Fact]) -> Iterable[Sequence[ev.Fact]]:
-    """Cut a decision into members. What is about one world, trial or step stays together: a settled
-    request without the fact that answers it would be nobody's work."""
-    start, last = 0, None
-    for index, fact in enumerate(facts):
-        subject = getattr(fact, "trial_id", None) or getattr(fact, "world_id", None)
-        if index - start >= _CHUNK and subject != last:
-            yield facts[start:index]
-            start = index
-        last = subject
-    yield facts[start:]
