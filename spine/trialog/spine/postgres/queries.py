@@ -71,8 +71,7 @@ union
 select run_id from work where partition = $1 and not done and kind <> 'call'
 order by run_id
 """
-# A run's budget. Calls whose holder is gone may have been billed: they count as spent. Open calls
-# stand at position 0 of their tree's partition.
+# A run's budget. Calls whose holder is gone may have been billed: they count as spent.
 BUDGET = """
 select b.calls, b.tokens, b.microusd,
     b.spent_calls + lost.calls, b.spent_tokens + lost.tokens, b.spent_microusd + lost.microusd,
@@ -82,8 +81,7 @@ from budget b join run r on r.run_id = b.run_id
 cross join lateral (
     select count(*) as calls, coalesce(sum(w.reserved_tokens), 0)::bigint as tokens,
         coalesce(sum(w.reserved_microusd), 0)::bigint as microusd
-    from work w where w.partition = r.partition and w.position = 0 and not w.done
-        and w.payer = b.run_id and w.reserved_tokens is not null
+    from work w where w.payer = b.run_id and w.reserved_tokens is not null
         and w.lease_until < clock_timestamp()
 ) lost
 where b.run_id = $1

@@ -97,6 +97,7 @@ comment on column work.reserved_tokens is
 -- `done` changes once, so claims and renewals stay heap-only updates.
 create index work_open on work (partition, position) where not done;
 create index work_dead on work (run_id) where dead;
+create index work_payer on work (payer) where reserved_tokens is not null;
 
 create table process (
     incarnation   bigint primary key,

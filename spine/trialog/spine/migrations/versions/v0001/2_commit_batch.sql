@@ -158,6 +158,8 @@ begin
     end if;
 
     if cardinality(calls) > 0 or 'RunResumed' = any (e_type) then
+        -- With those whose limits are set below: to lock them later would close a circle with who
+        -- ends calls without a fact, and so holds budgets and no head.
         perform 1 from budget b where b.run_id = any (payers || array(
             select u.run from unnest(e_run, e_type) as u (run, type) where u.type = 'RunResumed'))
         order by b.run_id for update;
