@@ -335,6 +335,27 @@ async def test_what_a_dead_judge_may_have_paid_shows_as_started_and_not_recorded
     assert len(await judge.recorded(run)) == 1
 
 
+async def test_a_call_that_died_with_a_parents_judge_is_paid_by_the_fork_that_takes_it_over(
+    judge: Bench, ledger: Ledger, desk: Desk
+) -> None:
+    root = await judge.run(rubric=WHOLE)
+    fork = await judge.run(root, rubric=WHOLE)
+    ours, theirs = await judge.question(root), await judge.question(fork)
+    held, call = ours
+    attempt = ev.JudgeCallStarted(TRIAL, call.key, 1, call.criterion, "reference-judge")
+    dead = another(judge, ledger)
+    await _die_with_the_reply(dead, held, call, attempt)
+    await ledger.void(dead.log.incarnation)
+    assert (await judge.ask(theirs)).made
+    found = await judge.ask(ours)
+    assert not found.made and found.reply.provenance is not None
+    assert found.reply.provenance.run_id == fork
+    for run, calls in ((root, (1, 0)), (fork, (1, 1))):
+        started = await judge.facts(run, ev.JudgeCallStarted)
+        made = [call for call in await judge.recorded(run) if call.provenance is None]
+        assert (len(started), len(made)) == calls, "what may be lost shows where it was started"
+
+
 async def _die_with_the_reply(dead: Bench, held: Held, call: Call, started: ev.Fact) -> None:
     run_id = held.run.run_id
     event = new_event(run_id, started, partition=dead.partition)

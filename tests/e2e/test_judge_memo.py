@@ -171,6 +171,24 @@ def test_a_parent_and_its_forks_running_at_once_make_no_call_twice(cluster: Clus
         assert_cost(run)
 
 
+def test_calls_that_were_out_when_a_run_was_cancelled_serve_its_fork(cluster: Cluster) -> None:
+    before = cluster.judge_calls()
+    run = cluster.run(tool_latency_s=0, judge_latency_s=1.0, n_steps=1, rubric=whole("cut"))
+    until(lambda: cluster.judge_calls() - before)
+    assert run.post("cancel")["state"] == "cancelled"
+    until(lambda: not run.get()["cost"]["calls_unrecorded"])
+    paid = run.get()["cost"]["judge_calls"]
+    assert paid == (cluster.judge_calls() - before).total() > 0
+    (end,) = run.events("RunCancelled")
+    assert any(e["position"] > end["position"] for e in run.events("JudgeCallRecorded"))
+    fork = completed(run.fork(QUICK))
+    calls = cluster.judge_calls() - before
+    assert len(calls) == 6 and set(calls.values()) == {1}
+    cost = fork.get()["cost"]
+    assert (cost["judge_calls"], cost["saved_by_memo"]["judge_calls"]) == (6 - paid, paid)
+    assert_cost(fork)
+
+
 @pytest.mark.slow
 def test_what_a_killed_judge_paid_without_a_record_is_the_only_repeat_and_shows(
     cluster: Cluster,
