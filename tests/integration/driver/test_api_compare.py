@@ -142,7 +142,6 @@ async def test_the_trials_of_a_step_that_was_recovered_whole_are_compared_too(
     await append(log, run_id, request, *trials, f.step_requested(), f.step_applied())
     end = await log.end(0)
     whole = f.step_applied(whole=True, provenance=ev.Provenance(run_id, end))
-    await project_all(log)
     await append(log, fork_id, fork_of(fork_id, run_id, request, end), whole)
     for _ in ("behind", "projected"):
         found = (await api.get(f"/runs/{run_id}/compare/{fork_id}")).json()

@@ -225,9 +225,19 @@ class Reader:
             if isinstance(fact, ev.StepApplied) and fact.whole and fact.provenance
         }
         if sources:
-            rows = await self.fetch(queries.TRIALS_OF, list(sources), list(sources.values()))
-            newer |= {row[0]: adopted(_decoder.decode(row[1]), run_id) for row in rows}
+            found = await self._trials_of(sources)
+            newer |= {trial_id: adopted(doc, run_id) for trial_id, doc in found.items()}
         return newer
+
+    async def _trials_of(self, sources: dict[int, str]) -> dict[str, Doc]:
+        """Return the trials of steps, each of the run that has them, as they are on the log."""
+        rows = await self.fetch(queries.TRIALS_OF, list(sources), list(sources.values()))
+        docs: dict[str, Doc] = {row[0]: _decoder.decode(row[1]) for row in rows}
+        for source in set(sources.values()):
+            _, news = await self.run_and_news(source)
+            newer = await self._with_news(queries.TRIAL_DOCS, source, news, trial_of, evolve_trial)
+            docs |= {name: doc for name, doc in newer.items() if sources.get(doc["step"]) == source}
+        return docs
 
     async def trial(self, run_id: str, trial_id: str) -> Doc:
         """Return one trial. Raises a 404 problem."""
