@@ -252,6 +252,17 @@ async def test_invalid_replies_are_recorded_paid_and_end_the_attempt() -> None:
     assert [await judge.blobs.get(call.reply) for call in calls] == [b"8/10", b"9/10", b"10/10"]
     answer = await within(judge.ask(question))
     assert (answer.made, answer.reply.ordinal, len(desk.calls)) == (True, 3, 4)
+    assert len(set(desk.calls)) == 4, "a provider that knows a key would repeat its invalid reply"
+
+
+async def test_a_call_without_an_answer_is_the_same_call_to_its_provider() -> None:
+    desk = Desk()
+    desk.replies = [JudgeUnavailableError("broken off"), b"8/10", JudgeTimeoutError("late")]
+    judge = bench(desk)
+    answer = await within(judge.ask(await judge.question(await judge.run())))
+    assert answer.made and len(desk.calls) == 4
+    first, second, third, fourth = desk.calls
+    assert first == second != third == fourth
 
 
 async def test_an_invalid_reply_that_meets_a_postgres_that_is_away_is_recorded_too() -> None:

@@ -63,6 +63,7 @@ class _Attempt:
     call: Call
     expect: int
     worst: Cost
+    invalid: int = 0
     fence: int = 0
     ordinal: int = 0
     wanted: bool = True
@@ -73,6 +74,12 @@ class _Attempt:
     def work_key(self) -> str:
         """The key under which the call is claimed."""
         return call_work_key(self.held.run.root, self.call.key)
+
+    @property
+    def idempotency_key(self) -> str:
+        """What the provider is told: that a call it has answered already is the same call. One
+        whose answer was recorded as invalid is asked anew, not for the same answer again."""
+        return f"{self.call.key}.{self.invalid}" if self.invalid else self.call.key
 
 
 class Calls:
@@ -166,10 +173,23 @@ class Calls:
         if verdict.answer != "ok":
             return verdict
         attempt.fence, attempt.ordinal = verdict.fence, verdict.failures
+        attempt.invalid = await self._invalid(attempt)
         if not attempt.wanted:
             await self._set_free(attempt)
             return replace(verdict, answer="lost")
         return await self._record(attempt, await self._make(attempt))
+
+    async def _invalid(self, attempt: _Attempt) -> int:
+        """Return the number that the call's last invalid reply leaves for the next one: 0 when
+        none is on this run's log."""
+        slots = [f"call:{attempt.call.key}:{n}" for n in range(attempt.ordinal)]
+        if not slots:
+            return 0
+        run = attempt.held.run
+        end = await self._log.end(run.partition)
+        facts = [each.fact() for each in await self._log.at_slots(run.run_id, slots, end)]
+        found = [fact.ordinal for fact in facts if isinstance(fact, ev.JudgeCallRecorded)]
+        return max(found, default=-1) + 1
 
     async def _claim(self, attempt: _Attempt) -> Verdict:
         held, call, fence = attempt.held, attempt.call, attempt.expect + 1
@@ -202,7 +222,7 @@ class Calls:
         try:
             reply = await self._client.call(
                 attempt.call.request,
-                idempotency_key=attempt.call.key,
+                idempotency_key=attempt.idempotency_key,
                 latency_s=spec.judge_latency_s,
                 timeout_s=spec.timeouts.judge_s,
             )
