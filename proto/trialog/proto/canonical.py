@@ -39,6 +39,22 @@ def bytes_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def written_out(value: Any) -> Any:
+    """Return a JSON value that UTF-8 can hold: a lone surrogate in it is written as a person reads
+    it, a backslash, u and four hex digits. For what is read, never for what a digest is made of:
+    two values may become one.
+    """
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case dict():
+            return {written_out(key): written_out(item) for key, item in value.items()}
+        case list() | tuple():
+            return [written_out(item) for item in value]
+        case _:
+            return value
+
+
 def _text(value: Any) -> str:
     writer = _WRITERS.get(type(value))
     return writer(value) if writer else _other(value)

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from trialog.proto.canonical import written_out
+
 
 class Provenance(msgspec.Struct, frozen=True):
     """Where a recovered fact was first recorded."""
@@ -329,19 +331,7 @@ def encode(fact: Fact) -> bytes:
     try:
         return _encoder.encode(fact)
     except UnicodeEncodeError:
-        return _encoder.encode(_written_out(msgspec.to_builtins(fact)))
-
-
-def _written_out(value: Any) -> Any:
-    match value:
-        case str():
-            return value.encode("utf-8", "backslashreplace").decode()
-        case dict():
-            return {_written_out(key): _written_out(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_written_out(item) for item in value]
-        case _:
-            return value
+        return _encoder.encode(written_out(msgspec.to_builtins(fact)))
 
 
 def decode(type_name: str, schema_version: int, data: str | bytes) -> Fact:

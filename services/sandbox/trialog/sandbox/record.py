@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from trialog.proto.canonical import canonical, digest
+from trialog.proto.canonical import canonical, digest, written_out
 from trialog.sandbox.snapshot import Snapshot, SnapshotEntry
 
 
@@ -35,7 +35,11 @@ _decoder = msgspec.json.Decoder(KeptTrajectory)
 
 
 def keep(meaning: dict[str, Any], snapshot: Snapshot) -> tuple[bytes, str]:
-    """Return the blob's bytes and the digest of the meaning, the final state's digest in it."""
+    """Return the blob's bytes and the digest of the meaning, the final state's digest in it.
+
+    A name that an agent gave to a file need not be text. The blob is read by many, so it has such
+    a name written out; the digest is of the name itself.
+    """
     state = [
         {
             "path": entry.path,
@@ -47,7 +51,13 @@ def keep(meaning: dict[str, Any], snapshot: Snapshot) -> tuple[bytes, str]:
         }
         for entry in snapshot.entries
     ]
-    return canonical({**meaning, "state": state}), digest({**meaning, "state": snapshot.digest()})
+    content = {**meaning, "state": state}
+    blob = canonical(content)
+    try:
+        blob.decode()
+    except UnicodeDecodeError:
+        blob = canonical(written_out(content))
+    return blob, digest({**meaning, "state": snapshot.digest()})
 
 
 def final_state(blob: bytes) -> Snapshot:
