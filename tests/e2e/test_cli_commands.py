@@ -148,7 +148,8 @@ def test_on_a_terminal_progress_is_a_table(driver: FakeDriver, env: dict[str, st
 
 def test_show_has_exactly_the_shape_that_scripts_rely_on(driver: FakeDriver, env: dict[str, str]):
     step = dict.fromkeys(STEP_KEYS, 1) | {"weights_digest": "d", "state": "applied", "n_judged": 6}
-    driver.add_run(steps=[step])
+    source = {"state": "executed", "run_id": RUN, "position": 9}
+    driver.add_run(steps=[step | {"trained": False, "provenance": source}])
     found = json.loads(trialog(env, "show", RUN, "-o", "json").stdout)
     assert list(found) == list(RUN_KEYS)
     assert list(found["steps"][0]) == list(STEP_KEYS)
@@ -156,6 +157,7 @@ def test_show_has_exactly_the_shape_that_scripts_rely_on(driver: FakeDriver, env
     shown = trialog(env, "show", RUN)
     assert shown.returncode == 0
     assert "train_step" in shown.stdout
+    assert "not trained" in shown.stdout
 
 
 def test_show_has_every_step_of_a_long_run(driver: FakeDriver, env: dict[str, str]):

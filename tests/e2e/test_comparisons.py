@@ -94,6 +94,21 @@ def test_an_unchanged_fork_is_compared_as_recovered(runs: Runs) -> None:
         }
 
 
+def test_a_rescoring_is_compared_on_identical_trajectories(cluster: Cluster, runs: Runs) -> None:
+    injected, _ = runs
+    scored = injected.fork(rubric="v2-efficiency", mode="rescore")
+    assert scored.wait()["state"] == "completed"
+    found = injected.get(f"/compare/{scored.run_id}")
+    assert found["totals"]["n"] == 18
+    assert {trial["same_trajectory"] for trial in found["trials"]} == {True}
+    for trial in found["trials"]:
+        states = [source["state"] for source in trial["b"]["provenance"].values()]
+        assert states == ["recovered", "recovered", "executed"]
+    assert [step["b"]["trained"] for step in found["steps"]] == [False] * 3
+    shown = trialog(cluster, "compare", injected.run_id, scored.run_id)
+    assert shown.count("not trained") == 3
+
+
 def test_the_lineage_names_what_the_fork_changed(runs: Runs) -> None:
     injected, fork = runs
     second = fork.fork({"lr": 1.0, "from_step": 2})

@@ -1,4 +1,4 @@
-"""Whether a trial's actions were executed or recovered, in few words."""
+"""Whether the actions of trials and steps were executed or recovered, in few words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trialog.client.models import Provenance
+    from trialog.client.fork_models import StepSide
+    from trialog.client.models import Provenance, Step
 
 ACTIONS = ("generate", "verify", "judge")
 LEGEND = "G V J: that run generated, verified, judged; g v j: recovered; a dot: not yet"
@@ -32,6 +33,16 @@ def sources(actions: Mapping[str, Provenance | None]) -> list[str]:
     """Return the runs that recovered actions were first recorded by, each once."""
     found = [source["run_id"] for source in actions.values() if source and _is_recovered(source)]
     return list(dict.fromkeys(found))
+
+
+def step_was(step: Step | StepSide) -> str:
+    """Return what was done for a step: trained here, or recovered, or how far it is."""
+    source = step["provenance"]
+    if source is None:
+        return step["state"]
+    if source["state"] == "recovered":
+        return "recovered"
+    return "executed" if step["trained"] else "not trained"
 
 
 def _is_recovered(source: Provenance | None) -> bool:

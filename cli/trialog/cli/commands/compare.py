@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         Comparison,
         RunSide,
         StepCompared,
-        StepSide,
         TrialCompared,
         TrialSide,
     )
@@ -132,20 +131,8 @@ def _step_row(step: StepCompared) -> tuple[object, ...]:
         _reward(step["mean_reward"]["a"]),
         _reward(step["mean_reward"]["b"]),
         _delta(step["delta"]),
-        _step_was(step["a"]),
-        _step_was(step["b"]),
+        *(provenance.step_was(side) if side else None for side in (step["a"], step["b"])),
     )
-
-
-def _step_was(side: StepSide | None) -> str | None:
-    if side is None:
-        return None
-    source = side["provenance"]
-    if source is None:
-        return side["state"]
-    if source["state"] == "recovered":
-        return "recovered"
-    return "executed" if side["trained"] else "not trained"
 
 
 def _print_trials(trials: list[TrialCompared]) -> None:

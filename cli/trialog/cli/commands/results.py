@@ -106,7 +106,7 @@ def _print_run(run: Run) -> None:
     }
     output.print_fields(fields)
     output.print_table(
-        ("step>", "trials>", "skipped>", "reward>", "turns>", "weights>", "digest"),
+        ("step>", "trials>", "skipped>", "reward>", "turns>", "weights>", "digest", "was"),
         (
             (
                 step["step"],
@@ -116,6 +116,7 @@ def _print_run(run: Run) -> None:
                 step["mean_turns"],
                 step["weights_version"],
                 (step["weights_digest"] or "")[:12],
+                provenance.step_was(step),
             )
             for step in run["steps"]
         ),
