@@ -16,8 +16,8 @@ from trialog.cli.stack import Stack, StackOptions
 from trialog.proto.canonical import bytes_digest
 from trialog.proto.identity import step_key
 from trialog.proto.policy import initial_weights
+from trialog.trainer.batch import BatchItem
 from trialog.trainer.host import RayHost
-from trialog.trainer.learner import BatchItem
 from trialog.trainer.policy import StepOrder
 
 LIMIT_S = 120.0

@@ -12,9 +12,9 @@ from support.asking import MODEL, questions
 from support.judge_servers import http, scripted
 from trialog.judge.clients import HttpJudgeClient, JudgeClient
 from trialog.judge.errors import JudgeRefusedError, JudgeTimeoutError, JudgeUnavailableError
+from trialog.judge.evidence import Evidence
 from trialog.judge.memory import MemoryJudgeClient
 from trialog.judge.replies import Prices
-from trialog.judge.scoring import Evidence
 from trialog.judge.standin.answers import answer_to
 from trialog.judge.standin.reference import InvalidRequestError
 from trialog.proto.rubric import BUILT_IN

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from support.judging import TRIAL, TWIN, Bench, Desk, bill_of
 from support.logs import Ledger
-from trialog.judge.scoring import Call, Evidence, judgment
+from trialog.judge.evidence import Evidence
+from trialog.judge.scoring import Call, judgment
 from trialog.proto import events as ev
 from trialog.proto.rubric import Criterion, Rubric
 from trialog.proto.work import CALL, call_work_key

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from trialog.judge.scoring import Evidence, request_of
+from trialog.judge.evidence import Evidence
+from trialog.judge.scoring import request_of
 from trialog.proto.keys import asked, model_of
 from trialog.proto.rubric import Rubric
 from trialog.proto.runspec import RunSpec

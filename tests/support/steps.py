@@ -9,7 +9,7 @@ from support import golden
 from trialog.proto.canonical import bytes_digest, digest
 from trialog.proto.identity import step_key
 from trialog.proto.policy import initial_weights
-from trialog.trainer.learner import BatchItem
+from trialog.trainer.batch import BatchItem
 from trialog.trainer.policy import StepOrder
 
 LEARNER = {"name": "bandit", "lr": 2.0}

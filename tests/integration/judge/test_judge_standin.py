@@ -14,7 +14,7 @@ from support.asking import MODEL, questions
 from support.judge_servers import http, scripted, standin
 from trialog.judge.clients import MAX_REPLY_BYTES, HttpJudgeClient
 from trialog.judge.errors import JudgeRefusedError, JudgeTimeoutError, JudgeUnavailableError
-from trialog.judge.scoring import Evidence
+from trialog.judge.evidence import Evidence
 from trialog.proto.rubric import BUILT_IN
 
 

@@ -10,8 +10,9 @@ import pytest
 from support import golden
 from support.asking import questions
 from trialog.cli.rubricfile import load_rubric_file
+from trialog.judge.evidence import Evidence
 from trialog.judge.replies import read_reply
-from trialog.judge.scoring import Evidence, Judgment, Verdict, judgment
+from trialog.judge.scoring import Judgment, Verdict, judgment
 from trialog.judge.standin.reference import reference_reply
 from trialog.proto.keys import HOLISTIC
 from trialog.proto.rubric import Rubric

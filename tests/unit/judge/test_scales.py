@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.asking import questions
 from support.judging import TRIAL, Bench, Desk
+from trialog.judge.evidence import Evidence
 from trialog.judge.replies import read_reply
-from trialog.judge.scoring import Evidence, Verdict, judgment
+from trialog.judge.scoring import Verdict, judgment
 from trialog.judge.standin.reference import InvalidRequestError, judge, reference_reply
 from trialog.proto import events as ev
 from trialog.proto.identity import call_key

@@ -7,7 +7,8 @@ import pytest
 from support import golden
 from support.asking import questions
 from trialog.judge.errors import MissingScoreError, NonFiniteScoreError
-from trialog.judge.scoring import Evidence, Verdict, flakes, judgment
+from trialog.judge.evidence import Evidence
+from trialog.judge.scoring import Verdict, flakes, judgment
 from trialog.judge.standin.reference import judge
 from trialog.proto.keys import HOLISTIC
 from trialog.proto.rubric import BUILT_IN, Criterion, Rubric

@@ -8,8 +8,9 @@ import pytest
 from support import golden
 from support.steps import golden_batch
 from trialog.proto.policy import initial_weights
+from trialog.trainer.batch import BatchItem
 from trialog.trainer.errors import BatchError, UnknownLearnerError
-from trialog.trainer.learner import BatchItem, learner_of
+from trialog.trainer.learner import learner_of
 from trialog.trainer.learners.bandit import Bandit, read
 
 

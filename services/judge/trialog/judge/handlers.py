@@ -11,7 +11,8 @@ import msgspec
 from trialog.judge import scoring
 from trialog.judge.calls import Answer, Calls
 from trialog.judge.errors import JudgeRefusedError, ScoringError
-from trialog.judge.scoring import Evidence, Verdict
+from trialog.judge.evidence import Evidence
+from trialog.judge.scoring import Verdict
 from trialog.proto import events as ev
 from trialog.proto.ids import parse_trial_id
 from trialog.proto.keys import model_of

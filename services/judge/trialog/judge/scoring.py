@@ -10,23 +10,11 @@ import msgspec
 
 from trialog.judge.checks import completed, correct
 from trialog.judge.errors import MissingScoreError, NonFiniteScoreError
+from trialog.judge.evidence import Evidence
 from trialog.proto.canonical import digest
 from trialog.proto.keys import HOLISTIC, Asked
 from trialog.proto.rubric import Rubric
 from trialog.proto.seeds import generator
-
-
-class Evidence(msgspec.Struct, frozen=True):
-    """What is known of a trial before it is judged.
-
-    ``trajectory`` is its meaning ({"turns", "answer", "files"}): no attempt, time or cost.
-    """
-
-    trial_id: str
-    trajectory: dict[str, Any]
-    verified: bool
-    found_doc: int | None
-    n_turns: int
 
 
 class Call(NamedTuple):

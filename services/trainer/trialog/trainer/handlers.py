@@ -15,9 +15,10 @@ from trialog.spine.consumer import AttemptFailedError, Held
 from trialog.spine.database import DOWN
 from trialog.spine.log import SlotTakenError
 from trialog.spine.runs import Run
+from trialog.trainer.batch import BatchItem
 from trialog.trainer.errors import HostTimeoutError, HostUnavailableError, TrainerError
 from trialog.trainer.host import PolicyHost
-from trialog.trainer.learner import BatchItem, learner_config
+from trialog.trainer.learner import learner_config
 from trialog.trainer.policy import Applied, StepOrder
 
 

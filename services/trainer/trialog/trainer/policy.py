@@ -10,8 +10,9 @@ import msgspec
 
 from trialog.proto.canonical import bytes_digest
 from trialog.trainer import code
+from trialog.trainer.batch import BatchItem
 from trialog.trainer.errors import CheckpointError
-from trialog.trainer.learner import BatchItem, learner_of
+from trialog.trainer.learner import learner_of
 
 KEPT_STEPS = 16
 KEPT_WEIGHTS = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trialog.judge.scoring import Evidence
+    from trialog.judge.evidence import Evidence
 
 
 def score(evidence: Evidence) -> float:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from trialog.proto.canonical import NotCanonicalError, canonical
 from trialog.proto.policy import initial_weights
+from trialog.trainer.batch import BatchItem, check_batch
 from trialog.trainer.errors import BatchError, CheckpointError
-from trialog.trainer.learner import BatchItem, check_batch
 
 if TYPE_CHECKING:
     from trialog.proto.runspec import RunSpec  # brings pydantic, which the actor has no use for
