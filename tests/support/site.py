@@ -53,16 +53,21 @@ class Driver:
 
     def __init__(self, site: Site, fence: int) -> None:
         self.site, self.fence = site, fence
+        self.begin()
+
+    def begin(self) -> None:
+        """Know nothing yet."""
         self.states: dict[str, RunState] = {}
         self.position = 0
-        self._ancestors = Ancestors(site.log)
+        self._ancestors = Ancestors(self.site.log)
 
     def step(self, runs: Sequence[str] | None = None) -> bool:
         """Fold what is new, then record what follows in each run, or in some; tell whether
         anything did. What was overtaken is decided anew."""
         self.follow()
-        followed = [self._decide(self.states[run]) for run in runs or list(self.states)]
-        return any(followed)
+        states = [state for run, state in self.states.items() if runs is None or run in runs]
+        decided = [self._decide(state) for state in states]
+        return True in decided
 
     def follow(self) -> None:
         """Fold what is new."""
@@ -84,7 +89,10 @@ class Driver:
             verdict = self.site.commit(0, Append(events, self.fence, closes))
             self.site.verdicts[verdict.answer] += 1
             closes = ()
-            if not verdict.ok or self.site.breaks_off():
+            if self.site.breaks_off():
+                self.begin()
+                return True
+            if not verdict.ok:
                 return True
         state.to_close.clear()
         return True
@@ -197,6 +205,10 @@ class Site:
         rows = (row.recorded for row in self.store.events[0])
         found = (event.fact() for event in rows if run is None or event.run_id == run)
         return [fact for fact in found if not kinds or isinstance(fact, kinds)]
+
+    def at(self, run_id: str, slot: str) -> Recorded | None:
+        """Return the event that holds a slot of a run, if any."""
+        return now(self.log.at_slot(run_id, slot))
 
     def ended(self, run_id: str) -> bool:
         """Whether a run's end is on the log."""

@@ -6,13 +6,25 @@ from collections import Counter
 from typing import Any
 
 from support.outcomes import Outcomes
-from support.site import Site
+from support.site import LEASE_MS, Site
 from trialog.proto import events as ev
 from trialog.proto.slots import slot_of
-from trialog.proto.work import CALL, call_work_key, parse_key
-from trialog.spine.log import Append, Claim, Finish, NewWork, new_event
+from trialog.proto.work import (
+    BUILD_WORLD,
+    CALL,
+    GENERATE,
+    JUDGE,
+    TRAIN_STEP,
+    VERIFY,
+    WorkName,
+    call_work_key,
+    parse_key,
+    step_subject,
+)
+from trialog.spine.log import Append, Claim, Fail, Finish, NewWork, new_event
 
 _MOST_ROUNDS = 3000
+_GONE = 99
 Action = tuple[str, str, str]
 """Kind, subject and key of what was done."""
 
@@ -60,36 +72,66 @@ class Tree(Site):
         return self.store.heads[0].position > before
 
     def cut(self, until: int) -> Tree:
-        """Return another tree in which no more has happened than up to a position: what was under
-        way then is never gone on with."""
+        """Return another tree in which no more has happened than up to a position: who was at work
+        then is gone, and what it held is free once its lease is over."""
         tree = Tree()
         tree.blobs, tree.code = dict(self.blobs), self.code
         for row in self.store.events[0][:until]:
-            fact = row.recorded.fact()
-            tree._again(row.recorded.run_id, fact)
+            at = row.recorded.recorded_at
+            tree.clock.advance((at - tree.clock()).total_seconds() * 1000)
+            tree._again(row.recorded.run_id, row.recorded.fact())
             assert tree.store.heads[0].position == row.recorded.position
         return tree
 
     def _again(self, run_id: str, fact: ev.Fact) -> None:
-        """Record a fact of another tree. A call's work comes with its claim."""
-        events = [new_event(run_id, fact)]
+        """Record a fact of another tree as it came about there."""
+        events = [new_event(run_id, fact, held_ms=_held_ms(fact))]
+        if isinstance(fact, ev.RunRequested):
+            self.outcomes[run_id] = Outcomes(fact, self.blobs)
+        if isinstance(fact, ev.JudgeCallStarted):
+            root = self.outcomes[run_id].request.root
+            key, expect = call_work_key(root, fact.call_key), fact.fence - 1
+            claim = Claim(key, LEASE_MS, expect, events, NewWork(CALL, run_id))
+            self.commit(_GONE, claim).check()
+            return
+        key = self._key_ended_by(run_id, fact)
+        if key is None:
+            self.commit(_GONE, Append(events)).check()
+            return
+        if self.store.work[key].incarnation is None:
+            self.commit(_GONE, Claim(key, LEASE_MS)).check()
+        fence = self.store.work[key].fence
+        failed = isinstance(fact, ev.TrialAttemptFailed)
+        member = Fail(key, fence, events, injected=True) if failed else Finish(key, fence, events)
+        self.commit(_GONE, member).check()
+
+    def _key_ended_by(self, run_id: str, fact: ev.Fact) -> str | None:
+        """Return the key of the work that ended, or failed, with a fact."""
+        if getattr(fact, "provenance", None) is not None:
+            return None
         match fact:
-            case ev.RunRequested():
-                self.outcomes[run_id] = Outcomes(fact, self.blobs)
-            case ev.JudgeCallStarted(call_key=key, fence=fence):
-                work_key = call_work_key(self.outcomes[run_id].request.root, key)
-                work = NewWork(CALL, run_id)
-                claim = Claim(work_key, int(self.lease_ms), fence - 1, events, work)
-                self.commit(1, claim).check()
-                return
-            case ev.JudgeCallRecorded(call_key=key, provenance=None):
-                work_key = call_work_key(self.outcomes[run_id].request.root, key)
-                fence = self.store.work[work_key].fence
-                self.commit(1, Finish(work_key, fence, events)).check()
-                return
+            case ev.WorldBuilt(world_id=world):
+                return WorkName(run_id, world, BUILD_WORLD).key
+            case ev.TrajectoryRecorded(trial_id=trial):
+                return WorkName(run_id, trial, GENERATE).key
+            case ev.TrialVerified(trial_id=trial):
+                return WorkName(run_id, trial, VERIFY).key
+            case ev.Judged(trial_id=trial):
+                return WorkName(run_id, trial, JUDGE).key
+            case ev.JudgeCallRecorded(call_key=key):
+                return call_work_key(self.outcomes[run_id].request.root, key)
+            case ev.StepApplied(trained=True, step=step):
+                return WorkName(run_id, step_subject(step), TRAIN_STEP).key
+            case ev.TrialAttemptFailed(failure="injected"):
+                return WorkName(run_id, fact.subject, fact.stage).key
             case _:
-                pass
-        self.commit(1, Append(events)).check()
+                return None
+
+
+def _held_ms(fact: ev.Fact) -> int | None:
+    """Who generates goes on to verify, under a lease."""
+    own = isinstance(fact, ev.TrajectoryRecorded) and fact.provenance is None
+    return LEASE_MS if own else None
 
 
 def action_of(fact: ev.Fact) -> Action | None:
@@ -129,3 +171,17 @@ def inherited(site: Site, run_id: str) -> set[Action]:
     rows = (row.recorded for row in site.store.events[0])
     seen = (row.fact() for row in rows if row.position <= pins.get(row.run_id, 0))
     return {action for fact in seen if (action := action_of(fact)) is not None}
+
+
+def needless(site: Site, run_id: str) -> set[Action]:
+    """Return what a run executed although its lineage had it, but for what comes with trials."""
+    done = executed(site, run_id)
+    return (done & inherited(site, run_id)) - brought(done, done)
+
+
+def brought(actions: set[Action], done: set[Action]) -> set[Action]:
+    """Return those actions that come with a trial that is tried anew: its verification and its
+    judgment are made even where the trajectory comes out as it was, but no call that was made
+    before (docs/invariants.md, I9)."""
+    tried = {subject for kind, subject, _ in done if kind == "generate"}
+    return {one for one in actions if one[0] in ("verify", "judge") and one[1] in tried}

@@ -46,9 +46,8 @@ class Ancestors:
         assert state.step is not None
         number = state.step.number
         if state.rescoring:
-            requests = await self._requests(state.request.lineage[0], number)
-            return await self._rescored(state, requests)
-        worlds = [] if state.worlds else [f"world:{world}" for world in worlds_of(state.spec)]
+            return await self._rescored(state, number)
+        worlds = [f"world:{w}" for w in worlds_of(state.spec) if w not in state.worlds]
         ahead = range(number, min(number + _STEPS_AHEAD, state.spec.n_steps))
         seen = await self._seen_by_all(
             state, [*worlds, *(f"step-applied:{step}" for step in ahead)]
@@ -61,30 +60,37 @@ class Ancestors:
         seen += await self._seen_by_all(state, slots)
         return Lineage(number, whole, found_in(seen))
 
-    async def _rescored(self, state: RunState, requests: Sequence[Seen]) -> Lineage:
-        """Return a step of the parent for being judged anew, with judgments that are there."""
-        assert state.step is not None
-        taken = list[ev.Fact]()
-        found = list[Seen]()
-        if requests:
-            trials = [getattr(one.fact, "trial_id", "") for one in requests]
-            source = ev.Provenance(requests[0].run_id, state.request.lineage[0].position)
-            slots = [f"{stage}:{trial}" for trial in trials for stage in ("trajectory", "verified")]
-            taken = generated([*requests, *await self._seen(source, slots)])
-            found = await self._seen_by_all(state, [f"end:{trial}" for trial in trials])
-        return Lineage(state.step.number, {}, found_in(found), taken)
+    async def _rescored(self, state: RunState, step: int) -> Lineage:
+        """Return a step of the parent for being judged anew, with what is there of that."""
+        source = await self._source(state, step)
+        bounds = f"step-applied:{step - 1}", f"step-applied:{step}"
+        until = source.position
+        asked = await self._log.between(source.run_id, "TrialRequested", *bounds, until)
+        requests = [one for one in _seen(asked) if getattr(one.fact, "step", None) == step]
+        trials = [getattr(one.fact, "trial_id", "") for one in requests]
+        slots = [f"{stage}:{trial}" for trial in trials for stage in ("trajectory", "verified")]
+        if not slots:
+            return Lineage(step)
+        taken = generated([*requests, *await self._seen(source, slots)])
+        unverified = [
+            f"verified:{fact.trial_id}"
+            for fact in taken
+            if isinstance(fact, ev.TrajectoryRecorded) and not fact.settled
+        ]
+        ends = [f"end:{trial}" for trial in trials]
+        found = await self._seen_by_all(state, [*unverified, *ends])
+        return Lineage(step, {}, found_in(found), taken)
 
-    async def _requests(self, parent: ev.Provenance, step: int) -> list[Seen]:
-        """Return the requests of a step's trials, in log order. Those of a step that the parent
-        recovered whole are in the run that it has them from."""
-        source = parent.run_id
+    async def _source(self, state: RunState, step: int) -> ev.Provenance:
+        """Return the ancestor that has the trials of a parent's step, as far as it is seen: those
+        of a step that the parent recovered whole are where it has them from."""
+        parent, *further = state.request.lineage
         for one in await self._seen(parent, [f"step-applied:{step}"]):
             applied = one.fact
             if isinstance(applied, ev.StepApplied) and applied.whole and applied.provenance:
-                source = applied.provenance.run_id
-        bounds = f"step-applied:{step - 1}", f"step-applied:{step}"
-        rows = await self._log.between(source, "TrialRequested", *bounds, parent.position)
-        return [one for one in _seen(rows) if getattr(one.fact, "step", None) == step]
+                whose = applied.provenance.run_id
+                return next(each for each in further if each.run_id == whose)
+        return parent
 
     async def _seen_by_all(self, state: RunState, slots: Sequence[str]) -> list[Seen]:
         """Return the facts in the slots of all ancestors, the parent's first."""

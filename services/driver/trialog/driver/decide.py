@@ -192,14 +192,18 @@ def _judged_before(
 
 def _take_over(state: RunState, step: Step, lineage: Lineage, decision: Decision) -> None:
     """Record the parent's trajectories for judging them anew. What a trial has is recorded at
-    once, so one that was requested is done with here."""
+    once, so one that was requested is done with here. What the parent had not verified yet may be
+    verified by an ancestor of it."""
     for fact in lineage.taken:
         if getattr(fact, "trial_id", None) in step.trials:
             continue
-        if isinstance(fact, ev.TrialVerified):
-            decision.facts.extend(_judged_before(state, lineage, fact))
-        else:
-            decision.facts.append(fact)
+        match fact:
+            case ev.TrialVerified():
+                decision.facts.extend(_judged_before(state, lineage, fact))
+            case ev.TrajectoryRecorded(settled=False):
+                decision.facts.extend(_recovered(state, lineage, fact))
+            case _:
+                decision.facts.append(fact)
 
 
 def _untaken(step: Step, lineage: Lineage) -> bool:
@@ -305,8 +309,14 @@ def _close_step(state: RunState, step: Step, lineage: Lineage, decision: Decisio
     decision.blobs.append(manifest)
     decision.facts.append(request)
     if applied is not None:
-        whose = {"inputs_key": request.inputs_key, "bill": request.bill}
-        decision.facts.append(replace(applied, **whose))
+        decision.facts.append(
+            replace(
+                applied,
+                n_skipped=request.n_skipped,
+                inputs_key=request.inputs_key,
+                bill=request.bill,
+            )
+        )
 
 
 def _inputs_key(state: RunState, step: Step) -> str:

@@ -64,6 +64,9 @@ def check(parent: Ancestor, settings: dict[str, Any], from_step: int, mode: Mode
         done = parent.steps_applied
         message = f"is {from_step}, but {parent.run_id} has {done} applied step(s)"
         errors.append(("from_step", message))
+    if from_step and mode == "recompute" and parent.request.mode == "rescore":
+        message = f"has nothing to keep: {parent.run_id} only judged, its steps trained nothing"
+        errors.append(("from_step", message))
     if from_step and "n_worlds" in settings:
         was = parent.request.spec["n_worlds"]
         if settings["n_worlds"] != was:

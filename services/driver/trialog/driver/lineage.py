@@ -71,7 +71,9 @@ def found_in(seen: Iterable[Seen]) -> dict[tuple[str, str], Paid]:
                 pass
             case ev.TrajectoryRecorded() | ev.TrialVerified() | ev.Judged():
                 subject = fact.trial_id
-            case ev.StepApplied(trained=True, step=step):
+            case ev.StepApplied(trained=True, whole=False, step=step):
+                # One that was recovered whole stands where it was trained as well, further up, and
+                # says there who paid for it.
                 subject = step_subject(step)
             case _:
                 continue  # a skip, a cancellation: no outcome that could stand for another run
@@ -83,9 +85,7 @@ def found_in(seen: Iterable[Seen]) -> dict[tuple[str, str], Paid]:
 def recovered(fact: _Paid, seen: Seen) -> _Paid:
     """Return a fact as a fork records it: with where it was first recorded."""
     source = fact.provenance or ev.Provenance(seen.run_id, seen.position)
-    if isinstance(fact, ev.StepApplied):
-        return replace(fact, provenance=source, whole=False)
-    if not isinstance(fact, ev.WorldBuilt) and fact.unpinned:
+    if not isinstance(fact, ev.WorldBuilt | ev.StepApplied) and fact.unpinned:
         fact = replace(fact, unpinned=False)  # its key is what this run expects
     return replace(fact, provenance=source)
 
