@@ -39,7 +39,7 @@ def demo(
     standby: Standby = False,
     output_format: Output = Format.table,
 ) -> None:
-    """Run the reference run with every fault on a stack of its own, and check every claim.
+    """Run the reference run with every fault on a stack of its own, fork it, check every claim.
 
     Exit code 1 if a claim fails.
     """
