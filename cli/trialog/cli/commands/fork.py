@@ -45,9 +45,11 @@ def fork(
         int | None, typer.Option("--from-step", min=0, help="Keep the steps below it as they are.")
     ] = None,
     mode: Annotated[
-        Mode,
-        typer.Option("--mode", help="rescore: judge the trajectories anew, train nothing."),
-    ] = "recompute",
+        Mode | None,
+        typer.Option(
+            "--mode", help="rescore: judge the trajectories anew, train nothing. Default: as RUN."
+        ),
+    ] = None,
     label: Annotated[
         list[str] | None,
         typer.Option("--label", metavar="KEY=VALUE", help="Give the fork a label."),

@@ -48,6 +48,8 @@ def split(overrides: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """Return the settings among a fork's body, and its ``from_step``. Raises ForkRefusedError."""
     settings = dict(overrides)
     from_step = settings.pop("from_step", 0)
+    if isinstance(from_step, float) and from_step.is_integer():
+        from_step = int(from_step)  # 1.0 is a whole number in JSON
     if isinstance(from_step, bool) or not isinstance(from_step, int) or from_step < 0:
         raise ForkRefusedError([("from_step", "must be a whole number, 0 or more")])
     unknown = sorted(set(settings) - set(RunSpec.model_fields))

@@ -93,10 +93,12 @@ class Plan:
         calls: Mapping[str, Sequence[tuple[str, bool]]],
         closed: bool,
         unrequested: int,
+        trained_before: bool,
     ) -> None:
         """Count a step from what decide answers, and those after it that are recovered whole with
         it. ``calls``: of each judgment to be made, its calls as (criterion, on the log already).
-        ``closed``: all of it is recovered."""
+        ``closed``: all of it is recovered. ``trained_before``: an ancestor has a result of it,
+        which stands where the judgments come out the same."""
         row = StepPlan(number, number)
         for fact in facts:
             if isinstance(fact, ev.StepApplied) and fact.whole and fact.step > number:
@@ -106,8 +108,11 @@ class Plan:
         if unrequested:
             self._count_waiting(row, unrequested)
         if not closed and not self._rescoring and not row.actions["train_step"].executed:
-            reasons = self._changes.get("train_step") or ["its judgments are made anew"]
-            row.actions["train_step"].execute(1, reasons)
+            reasons = self._changes.get("train_step")
+            if reasons or not trained_before:
+                row.actions["train_step"].execute(1, reasons or [_UNRECORDED])
+            else:
+                row.actions["train_step"].guess(1, "its judgments are made anew")
         self.steps.append(row)
 
     def add_rest(self, first: int) -> None:
@@ -162,9 +167,12 @@ class Plan:
         return self._changes.get(kind) or [otherwise]
 
     def _judge_anew(self, row: StepPlan, reason: str) -> None:
+        """The judgment is made; whether its calls are depends on what comes out: the tree may have
+        asked the same."""
         row.actions["judge"].execute(1, [reason])
+        row.actions["judge_call"].guess(len(self._asked), reason)
         for criterion in self._asked:
-            self._call(row, criterion, False, [reason])
+            self._perhaps[criterion] = self._perhaps.get(criterion, 0) + 1
 
     def _call(self, row: StepPlan, criterion: str, there: bool, reasons: Sequence[str]) -> None:
         if there:

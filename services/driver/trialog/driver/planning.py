@@ -30,13 +30,15 @@ async def planned(
     state = fold.begin(_DRY, partition, request)
     ancestors = Ancestors(log)
     plan = Plan(state, changes)
+    asked: set[str] = set()
     while (step := state.step) is not None:
         number = step.number
-        facts = _decided(state, await ancestors.read(state))
+        lineage = await ancestors.read(state)
+        facts = _decided(state, lineage)
         closed = state.step is not step
         unrequested = 0 if closed else len(step.unrequested)
-        calls = await _calls(log, state, facts)
-        plan.add_step(number, facts, calls, closed, unrequested)
+        calls = await _calls(log, state, facts, asked)
+        plan.add_step(number, facts, calls, closed, unrequested, number in lineage.whole)
         if closed:
             continue
         if not state.rescoring:
@@ -62,10 +64,11 @@ def _decided(state: RunState, lineage: Lineage) -> list[ev.Fact]:
 
 
 async def _calls(
-    log: PostgresLog, state: RunState, facts: Iterable[ev.Fact]
+    log: PostgresLog, state: RunState, facts: Iterable[ev.Fact], before: set[str]
 ) -> dict[str, list[tuple[str, bool]]]:
     """Return the calls of each judgment that is to be made of a recovered verification: criterion,
-    and whether the tree has its reply."""
+    and whether the tree has its reply. Twins share a call: it counts once, and not at all when it
+    is among those ``before``, to which it adds."""
     wanted = {
         fact.trial_id: state.keys.calls(fact)
         for fact in facts
@@ -77,10 +80,14 @@ async def _calls(
     if keys:
         async with log.database.connection() as connection:
             there = {row[0] for row in await connection.fetch(queries.DONE_AMONG, keys)}
-    return {
-        trial: [(asked.criterion, call_work_key(root, key) in there) for asked, key in calls]
-        for trial, calls in wanted.items()
-    }
+    found: dict[str, list[tuple[str, bool]]] = {}
+    for trial, calls in wanted.items():
+        for asked, key in calls:
+            if key not in before:
+                before.add(key)
+                is_there = call_work_key(root, key) in there
+                found.setdefault(trial, []).append((asked.criterion, is_there))
+    return found
 
 
 async def _costs(log: PostgresLog, request: ev.RunRequested) -> dict[str, CallCost]:
