@@ -12,7 +12,7 @@ import pytest
 import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
-from trialog.proto.canonical import NotCanonicalError, canonical, digest
+from trialog.proto.canonical import NotCanonicalError, canonical, canonical_text, digest
 
 TEXT = st.text()  # hypothesis leaves surrogates out here
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
@@ -136,3 +136,10 @@ def test_what_json_cannot_carry_is_refused(value: Any) -> None:
 def test_a_tuple_is_a_list_and_one_zero_is_enough() -> None:
     assert canonical((1, "a")) == canonical([1, "a"])
     assert canonical(-0.0) == canonical(0) == b"0"
+
+
+@given(values(ANY_TEXT), values(ANY_TEXT))
+def test_a_part_that_is_written_out_stands_for_its_value(one: Any, other: Any) -> None:
+    value = {"part": one, "list": [other, one]}
+    written = {"part": canonical_text(one), "list": [canonical_text(other), canonical_text(one)]}
+    assert canonical(written) == canonical(value)

@@ -13,7 +13,6 @@ from trialog.proto.canonical import digest
 
 JSON = st.dictionaries(st.text(max_size=4), st.integers(-5, 5) | st.text(max_size=4), max_size=3)
 WORD = st.text(max_size=6)
-CODE = st.dictionaries(WORD, WORD, max_size=3)
 SEED = st.none() | st.integers(-(2**53), 2**53)
 INPUTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "world_key": {"world_id": WORD, "seed": SEED},
@@ -30,7 +29,7 @@ INPUTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "verify_key": {"code": WORD, "trajectory_digest": WORD, "verifier": WORD},
     "call_key": {"model": JSON, "request": JSON, "trajectory_digest": WORD},
     "judge_key": {
-        "code": CODE,
+        "checks": WORD,
         "trial_id": WORD,
         "verification": JSON,
         "rubric_digest": WORD,

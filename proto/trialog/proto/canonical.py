@@ -20,6 +20,21 @@ class NotCanonicalError(ValueError):
     """A value that JSON cannot carry exactly: NaN, an infinity, or an integer beyond 2**53."""
 
 
+class CanonicalText(str):
+    """A value's canonical text, to stand for the value inside another: a part that many inputs
+    share is written once."""
+
+    __slots__ = ()
+
+
+def canonical_text(value: Any) -> CanonicalText:
+    """Return the canonical text of a JSON value, as a part of other values.
+
+    Raises NotCanonicalError as canonical does.
+    """
+    return CanonicalText(_text(value))
+
+
 def canonical(value: Any) -> bytes:
     """Return the RFC 8785 text of a JSON value as UTF-8 bytes.
 
@@ -128,4 +143,5 @@ _WRITERS: dict[type, Callable[[Any], str]] = {
     list: _array,
     tuple: _array,
     dict: _object,
+    CanonicalText: str.__str__,
 }

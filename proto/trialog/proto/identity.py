@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from trialog.proto.canonical import digest
+from trialog.proto.canonical import CanonicalText, digest
+
+# A part of the inputs, as it is or written out already: the digest is the same.
+Part = dict[str, Any] | CanonicalText
 
 # Of what runs no named code of its own: the form of a world's recipe, of a judge's request.
 WORLD_FORM = "reference-1"
@@ -29,13 +32,13 @@ def world_key(*, world_id: str, seed: int | None) -> str:
 def generate_key(
     *,
     code: str,
-    agent: dict[str, Any],
+    agent: Part,
     world_digest: str,
     weights_digest: str,
     trial_id: str,
     seed: int | None,
-    limits: dict[str, Any],
-    fault_rates: dict[str, Any],
+    limits: Part,
+    fault_rates: Part,
 ) -> str:
     """Key of an agent's try: holds the whole policy, not one world's part of it."""
     return action_key(
@@ -56,7 +59,7 @@ def verify_key(*, code: str, trajectory_digest: str, verifier: str) -> str:
     return action_key("verify", code, trajectory=trajectory_digest, verifier=verifier)
 
 
-def call_key(*, model: dict[str, Any], request: dict[str, Any], trajectory_digest: str) -> str:
+def call_key(*, model: Part, request: dict[str, Any], trajectory_digest: str) -> str:
     """Key of one judge call: everything that is sent to the model, the trajectory by its digest."""
     return action_key(
         "judge_call", CALL_FORM, model=model, request=request, trajectory=trajectory_digest
@@ -65,17 +68,18 @@ def call_key(*, model: dict[str, Any], request: dict[str, Any], trajectory_diges
 
 def judge_key(
     *,
-    code: dict[str, str],
+    checks: str,
     trial_id: str,
     verification: dict[str, Any],
     rubric_digest: str,
-    model: dict[str, Any],
+    model: Part,
     seed: int | None,
 ) -> str:
-    """Key of a judgment. The calls follow from these inputs, so they are no part of it."""
+    """Key of a judgment; ``checks`` is the digest of the versions of its checks' code. The calls
+    follow from these inputs, so they are no part of it."""
     return action_key(
         "judge",
-        digest(code),
+        checks,
         trial=trial_id,
         verification=verification,
         rubric=rubric_digest,

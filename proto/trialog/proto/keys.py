@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from trialog.proto import events as ev
 from trialog.proto import identity
-from trialog.proto.canonical import digest
+from trialog.proto.canonical import CanonicalText, canonical_text, digest
 from trialog.proto.rubric import UNIT, Rubric
 from trialog.proto.runspec import RunSpec
 
@@ -147,7 +147,13 @@ class Keys:
         self._spec, self._code = spec, code_of(spec, known)
         self._rubric = spec.resolved_rubric
         self._rubric_digest = self._rubric.digest
-        self._model = model_of(spec)
+        self._checks = digest(dict(self._code.checks))
+        # Written out once: what the keys of all trials share.
+        self._model = canonical_text(model_of(spec))
+        self._agent = canonical_text(agent_of(spec))
+        self._limits = canonical_text({"max_turns": spec.max_turns})
+        self._faults = canonical_text({"flaky_trial_rate": spec.faults.flaky_trial_rate})
+        self._shared: dict[str, CanonicalText] = {}
 
     def world(self, world_id: str) -> str:
         """Key of building a world."""
@@ -158,13 +164,13 @@ class Keys:
         spec = self._spec
         return identity.generate_key(
             code=self._code.agent,
-            agent=agent_of(spec),
+            agent=self._agent,
             world_digest=world_digest,
             weights_digest=weights_digest,
             trial_id=trial_id,
             seed=spec.seed,
-            limits={"max_turns": spec.max_turns},
-            fault_rates={"flaky_trial_rate": spec.faults.flaky_trial_rate},
+            limits=self._limits,
+            fault_rates=self._faults,
         )
 
     def verify(self, trajectory_digest: str) -> str:
@@ -180,11 +186,21 @@ class Keys:
             (
                 each,
                 identity.call_key(
-                    model=self._model, request=each.request, trajectory_digest=fact.trajectory
+                    model=self._model,
+                    request=self._request(each),
+                    trajectory_digest=fact.trajectory,
                 ),
             )
             for each in wanted
         ]
+
+    def _request(self, each: Asked) -> dict[str, Any]:
+        """Return a call's request with the part written out that all trials share."""
+        part = "rubric" if each.criterion == HOLISTIC else "criterion"
+        text = self._shared.get(each.criterion)
+        if text is None:
+            text = self._shared[each.criterion] = canonical_text(each.request[part])
+        return each.request | {part: text}
 
     def judge(self, fact: ev.TrialVerified) -> str:
         """Key of judging a verified trial. Twins with one trajectory have a key each."""
@@ -195,7 +211,7 @@ class Keys:
             "found_doc": fact.found_doc,
         }
         return identity.judge_key(
-            code=dict(self._code.checks),
+            checks=self._checks,
             trial_id=fact.trial_id,
             verification=verification,
             rubric_digest=self._rubric_digest,
