@@ -91,6 +91,17 @@ async def test_events_of_a_type_are_read_between_two_slots(ledger: Ledger) -> No
     assert [event.fact() for event in found] == [first, second]
 
 
+async def test_what_is_done_is_told_apart(ledger: Ledger) -> None:
+    log = ledger.open()
+    await ledger.begin(log, f.trial_requested(TWIN))
+    key, fence = await ledger.held(log, ASKED)
+    free, unknown = ledger.key(f.trial_requested(TWIN)), "r-zzzzzzzzzzzzzzzz/s0-p0-n0/judge"
+    assert await log.done([key, free, unknown]) == set()
+    assert (await log.commit(Finish(key, fence, [ledger.event(TRIED)]))).ok
+    assert await log.done([key, free, unknown, key]) == {key}
+    assert await log.done([]) == set()
+
+
 async def test_the_first_event_of_a_slot_wins(ledger: Ledger) -> None:
     """I2: said again it is the same, said otherwise it is refused, with the winner in place."""
     log = ledger.open()

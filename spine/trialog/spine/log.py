@@ -387,6 +387,10 @@ class EventLog(Protocol):
         """
         ...
 
+    async def done(self, keys: Sequence[str]) -> set[str]:
+        """Return which of some pieces of work are done."""
+        ...
+
     async def budget(self, run_id: str) -> Budget | None:
         """Return a run's budget, None for one that has none."""
         ...

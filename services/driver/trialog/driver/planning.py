@@ -14,6 +14,7 @@ from trialog.driver.plan import CallCost, Plan
 from trialog.driver.state import RunState
 from trialog.proto import events as ev
 from trialog.proto.work import call_work_key
+from trialog.spine.log import EventLog
 from trialog.spine.postgres.log import PostgresLog
 
 _SAMPLE = 2000
@@ -27,6 +28,17 @@ async def planned(
     changes: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """Return what a fork would execute and recover, step by step, and what that would cost."""
+    plan = await counted(log, partition, request, changes)
+    return plan.shown(await _costs(log, request))
+
+
+async def counted(
+    log: EventLog,
+    partition: int,
+    request: ev.RunRequested,
+    changes: Mapping[str, Sequence[str]],
+) -> Plan:
+    """Return the actions of a fork, counted."""
     state = fold.begin(_DRY, partition, request)
     ancestors = Ancestors(log)
     plan = Plan(state, changes)
@@ -47,7 +59,7 @@ async def planned(
         # Nothing is trained: what a step's judgments come to changes no other step.
         last = number + 1 >= state.spec.n_steps
         state.step = None if last else fold.new_step(state, number + 1)
-    return plan.shown(await _costs(log, request))
+    return plan
 
 
 def _decided(state: RunState, lineage: Lineage) -> list[ev.Fact]:
@@ -64,7 +76,7 @@ def _decided(state: RunState, lineage: Lineage) -> list[ev.Fact]:
 
 
 async def _calls(
-    log: PostgresLog, state: RunState, facts: Iterable[ev.Fact], before: set[str]
+    log: EventLog, state: RunState, facts: Iterable[ev.Fact], before: set[str]
 ) -> dict[str, list[tuple[str, bool]]]:
     """Return the calls of each judgment that is to be made of a recovered verification: criterion,
     and whether the tree has its reply. Twins share a call: it counts once, and not at all when it
@@ -76,10 +88,7 @@ async def _calls(
     }
     root = state.request.root
     keys = [call_work_key(root, key) for calls in wanted.values() for _, key in calls]
-    there: set[str] = set()
-    if keys:
-        async with log.database.connection() as connection:
-            there = {row[0] for row in await connection.fetch(queries.DONE_AMONG, keys)}
+    there = await log.done(keys)
     found: dict[str, list[tuple[str, bool]]] = {}
     for trial, calls in wanted.items():
         for asked, key in calls:

@@ -151,12 +151,6 @@ where run_id = $1 and $3 in (d.trial_id, d.subject)
 order by position limit $4
 """
 
-# Which of some pieces of work are done: judge calls that a tree has a valid reply of.
-DONE_AMONG = """
-select w.key from unnest($1::text[]) as u (key)
-cross join lateral (select key, done from work where work.key = u.key offset 0) w
-where w.done
-"""
 # What a run's last judge calls ($3 of them at most, up to a position) took, by criterion.
 CALL_COSTS = """
 select d.criterion, count(*)::integer, sum(d.prompt_tokens)::bigint,

@@ -79,6 +79,10 @@ class MemoryLog:
         head = self.store.heads.get(partition)
         return head.position if head else 0
 
+    async def done(self, keys: Sequence[str]) -> set[str]:
+        """Return which of some pieces of work are done."""
+        return {key for key in keys if key in self.store.work and self.store.work[key].done}
+
     async def budget(self, run_id: str) -> Budget | None:
         """Return a run's budget, None for one that has none."""
         return self.store.budget(run_id)

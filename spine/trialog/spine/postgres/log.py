@@ -141,6 +141,10 @@ class PostgresLog:
         rows = await self._fetch(queries.END, partition)
         return rows[0][0] if rows else 0
 
+    async def done(self, keys: Sequence[str]) -> set[str]:
+        """Return which of some pieces of work are done."""
+        return {row[0] for row in await self._fetch(queries.DONE, list(keys))} if keys else set()
+
     async def budget(self, run_id: str) -> Budget | None:
         """Return a run's budget, None for one that has none."""
         rows = await patiently(lambda: self._fetch(queries.BUDGET, run_id))

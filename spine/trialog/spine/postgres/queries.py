@@ -55,6 +55,12 @@ AT_POSITION = _EVENT + "where partition = $1 and position = $2"
 END = "select position from head where partition = $1"
 # Whether a process ($2, an incarnation) holds a piece of work at a fence.
 HOLDS = "select 1 from work where key = $1 and incarnation = $2 and fence = $3"
+# Which of some pieces of work are done.
+DONE = """
+select w.key from unnest($1::text[]) as u (key)
+cross join lateral (select key, done from work where work.key = u.key offset 0) w
+where w.done
+"""
 VERIFY_CHAIN = "select verify_chain($1, $2, $3)"
 
 # What code the services run, by name.
