@@ -276,6 +276,7 @@ def test_no_reply_that_keeps_to_its_limits_costs_more_than_the_worst(
     prompt: str, max_tokens: int, prompt_usd: float, completion_usd: float
 ) -> None:
     """A token is at least a byte of what is sent, and a reply is no longer than it may be."""
+    prompt *= 50
     request = {
         "model": {"model": "m", "temperature": 0.0, "max_tokens": max_tokens},
         "criterion": {"name": "style", "prompt": prompt},
