@@ -64,6 +64,11 @@ class Outcomes:
         self.keys = Keys(self.spec, request.code)
         self.model = settings_of(self.spec)
 
+    @property
+    def rescores(self) -> bool:
+        """Whether the run only judges."""
+        return self.request.mode == "rescore"
+
     def keep(self, data: bytes) -> str:
         """Keep bytes; return their digest."""
         self.blobs[bytes_digest(data)] = data

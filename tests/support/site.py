@@ -141,7 +141,7 @@ class Site:
     def run(self, **settings: Any) -> str:
         """Ask for a run; return its id."""
         spec = RunSpec.model_validate(settings)
-        run_id = self._new_id()
+        run_id = self.new_id()
         weights = self._weights(spec)
         code = pinned(spec, self.code)
         return self.ask(run_id, ev.RunRequested(spec.recorded(), run_id, weights, code=code))
@@ -151,7 +151,7 @@ class Site:
     ) -> str:
         """Fork a run as the API does, as it was at a position; return the fork's id. Raises
         ForkRefusedError, and ValidationError for settings that no run can have."""
-        return self.ask(self._new_id(), self.forked(parent, mode=mode, at=at, **body))
+        return self.ask(self.new_id(), self.forked(parent, mode=mode, at=at, **body))
 
     def forked(
         self, parent: str, *, mode: forking.Mode | None = None, at: int | None = None, **body: Any
@@ -177,7 +177,8 @@ class Site:
         self.commit(0, Append([new_event(run_id, request)])).check()
         return run_id
 
-    def _new_id(self) -> str:
+    def new_id(self) -> str:
+        """Return an id for the next run; the first one's is RUN."""
         n = len(self.outcomes)
         return RUN if n == 0 else run_id_from(f"run {n}".encode())
 

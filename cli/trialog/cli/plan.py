@@ -33,7 +33,7 @@ def print_plan(plan: Plan) -> None:
         whole=("step", "action"),
     )
     if any(counts["unknown"] for counts in plan["totals"].values()):
-        print("unknown: it depends on a step that is executed; at most so many are executed too")
+        print("unknown: it depends on what is executed first; at most so many are executed too")
     _print_estimate(plan["estimate"])
     print("nothing was started")
 

@@ -97,8 +97,8 @@ class Plan:
     ) -> None:
         """Count a step from what decide answers, and those after it that are recovered whole with
         it. ``calls``: of each judgment to be made, its calls as (criterion, on the log already).
-        ``closed``: all of it is recovered. ``trained_before``: an ancestor has a result of it,
-        which stands where the judgments come out the same."""
+        ``closed``: all of it is recovered. ``trained_before``: an ancestor that trains as this run
+        does may have a result of it, which stands where the judgments come out the same."""
         row = StepPlan(number, number)
         for fact in facts:
             if isinstance(fact, ev.StepApplied) and fact.whole and fact.step > number:
@@ -108,11 +108,10 @@ class Plan:
         if unrequested:
             self._count_waiting(row, unrequested)
         if not closed and not self._rescoring and not row.actions["train_step"].executed:
-            reasons = self._changes.get("train_step")
-            if reasons or not trained_before:
-                row.actions["train_step"].execute(1, reasons or [_UNRECORDED])
-            else:
+            if trained_before:
                 row.actions["train_step"].guess(1, "its judgments are made anew")
+            else:
+                row.actions["train_step"].execute(1, self._why("train_step", _UNRECORDED))
         self.steps.append(row)
 
     def add_rest(self, first: int) -> None:

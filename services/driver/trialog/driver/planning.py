@@ -13,6 +13,7 @@ from trialog.driver.lineage import Lineage
 from trialog.driver.plan import CallCost, Plan
 from trialog.driver.state import RunState
 from trialog.proto import events as ev
+from trialog.proto.changes import changes
 from trialog.proto.work import call_work_key
 from trialog.spine.log import EventLog
 from trialog.spine.postgres.log import PostgresLog
@@ -25,10 +26,10 @@ async def planned(
     log: PostgresLog,
     partition: int,
     request: ev.RunRequested,
-    changes: Mapping[str, Sequence[str]],
+    reasons: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """Return what a fork would execute and recover, step by step, and what that would cost."""
-    plan = await counted(log, partition, request, changes)
+    plan = await counted(log, partition, request, reasons)
     return plan.shown(await _costs(log, request))
 
 
@@ -36,12 +37,13 @@ async def counted(
     log: EventLog,
     partition: int,
     request: ev.RunRequested,
-    changes: Mapping[str, Sequence[str]],
+    reasons: Mapping[str, Sequence[str]],
 ) -> Plan:
-    """Return the actions of a fork, counted."""
+    """Return the actions of a fork, counted. ``reasons`` by kind why its keys are not those of its
+    parent."""
     state = fold.begin(_DRY, partition, request)
     ancestors = Ancestors(log)
-    plan = Plan(state, changes)
+    plan = Plan(state, reasons)
     asked: set[str] = set()
     while (step := state.step) is not None:
         number = step.number
@@ -50,7 +52,9 @@ async def counted(
         closed = state.step is not step
         unrequested = 0 if closed else len(step.unrequested)
         calls = await _calls(log, state, facts, asked)
-        plan.add_step(number, facts, calls, closed, unrequested, number in lineage.whole)
+        is_there = not closed and number in lineage.whole
+        trained = is_there and await _trained_alike(log, request)
+        plan.add_step(number, facts, calls, closed, unrequested, trained)
         if closed:
             continue
         if not state.rescoring:
@@ -60,6 +64,18 @@ async def counted(
         last = number + 1 >= state.spec.n_steps
         state.step = None if last else fold.new_step(state, number + 1)
     return plan
+
+
+async def _trained_alike(log: EventLog, request: ev.RunRequested) -> bool:
+    """Whether an ancestor, the parent or one further up, trains as this run does."""
+    for ancestor in request.lineage:
+        event = await log.at_slot(ancestor.run_id, "run")
+        assert event is not None
+        above = event.fact()
+        assert isinstance(above, ev.RunRequested)
+        if not changes(above, request)["train_step"]:
+            return True
+    return False
 
 
 def _decided(state: RunState, lineage: Lineage) -> list[ev.Fact]:

@@ -14,7 +14,7 @@ class _Shape(BaseModel):
 
 
 class PlannedCount(_Shape):
-    """Actions of one kind. ``unknown``: they depend on a step that is executed; at most so many."""
+    """Actions of one kind. ``unknown``: they depend on what is executed first; at most so many."""
 
     recovered: int
     executed: int
