@@ -72,7 +72,7 @@ def test_a_fork_without_a_change_is_sent_without_one(driver: FakeDriver, trialog
     done = trialog("fork", RUN, "-o", "json")
     assert done.code == 0
     assert json.loads(done.out.splitlines()[-1]) == {"run_id": FORK, "state": "running"}
-    assert driver.forks.asked == [({"mode": "recompute"}, {})]
+    assert driver.forks.asked == [({}, {})]
     (sent,) = driver.seen("POST", f"/runs/{RUN}/fork")
     assert sent["idempotency-key"]
     assert trialog("fork", RUN).out == f"{FORK} running\n"
@@ -108,7 +108,7 @@ def test_a_rubric_from_a_file_is_sent_whole(
     file = tmp_path / f"mine{suffix}"
     file.write_text(json.dumps(RUBRIC))
     assert trialog("fork", RUN, "--rubric", str(file)).code == 0
-    assert driver.forks.asked == [({"mode": "recompute"}, {"rubric": RUBRIC})]
+    assert driver.forks.asked == [({}, {"rubric": RUBRIC})]
 
 
 @pytest.mark.parametrize(("end", "code"), [("RunCompleted", 0), ("RunFailed", 1)])
@@ -145,9 +145,7 @@ def test_a_dry_run_shows_the_plan_and_starts_nothing(driver: FakeDriver, trialog
     )
     done = trialog("fork", RUN, "--rubric", "v2-efficiency", "--dry-run")
     assert done.code == 0
-    assert driver.forks.asked == [
-        ({"rubric": "v2-efficiency", "mode": "recompute", "dry_run": "true"}, {})
-    ]
+    assert driver.forks.asked == [({"rubric": "v2-efficiency", "dry_run": "true"}, {})]
     assert FORK not in driver.runs
     assert f"A fork of {RUN} as it is at position 147, mode recompute" in done.out
     assert done.row("0") == ["0", "build_world", "3", "0", "0"]
@@ -173,7 +171,7 @@ def test_a_plan_without_an_estimate_says_so(driver: FakeDriver, trialog: Trialog
 
 def comparison(**changes: Any) -> dict[str, Any]:
     """Return two runs of three trials: judged in both, skipped in one, missing in the other."""
-    found = json.loads(json.dumps(EXAMPLES[Comparison])) | changes
+    found = json.loads(json.dumps(EXAMPLES[Comparison]))
     (judged,) = found["trials"]
     skipped = judged["a"] | {"state": "skipped", "reward": None, "judge_score": None, "scores": {}}
     nobody = {"delta": None, "same_trajectory": None}
@@ -181,7 +179,7 @@ def comparison(**changes: Any) -> dict[str, Any]:
         {"trial_id": "s0-p2-n0", "step": 0, "a": judged["a"], "b": skipped} | nobody,
         {"trial_id": "s1-p0-n0", "step": 1, "a": None, "b": judged["b"]} | nobody,
     ]
-    return found
+    return found | changes
 
 
 def test_two_runs_are_shown_side_by_side(driver: FakeDriver, trialog: Trialog) -> None:
@@ -279,9 +277,10 @@ def test_a_lineage_is_drawn_as_a_tree(driver: FakeDriver, trialog: Trialog) -> N
         "  rubric: v1 -> v2-efficiency",
     ]
     assert "    criterion efficiency: weight 0.3 -> 1" in changes
-    assert changes[-2:] == [
+    assert changes[-3:] == [
         f"{RUN} forked r-bbbbbbbbbbbbbbbb at position 200, from step 2:",
         "  lr: 2 -> 1",
+        "  mode: rescore -> recompute",
     ]
     found = json.loads(trialog("lineage", RUN, "-o", "json").out)
     assert found == driver.forks.lineage
@@ -344,6 +343,7 @@ def test_a_very_long_chain_of_forks_is_drawn(driver: FakeDriver, trialog: Trialo
         (["compare", RUN], "Missing argument"),
         (["compare", RUN, "x"], "is no run id"),
         (["compare", RUN, OTHER, "--step", "-1"], "--step"),
+        (["compare", RUN, OTHER, "--step", "7"], "--step: neither run has begun step 7"),
         (["lineage", "x"], "is no run id"),
         (["lineage", "r-qqqqqqqqqqqqqqqq"], "there is no run"),
     ],
@@ -356,6 +356,7 @@ def test_bad_input_is_exit_2_and_starts_nothing(
     expected: str,
 ) -> None:
     monkeypatch.setenv("TERMINAL_WIDTH", "200")
+    driver.forks.comparison = comparison(steps=[], trials=[])
     done = trialog(*arguments)
     assert done.code == 2, done.err
     assert expected in done.err

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import pytest
 from support.fake_api import RUN, FakeDriver, Served, make_bill, serve
 from trialog.cli import main
+from trialog.cli.commands.results import RUN_KEYS
 
+OTHER = "r-ponmlkjihgfedcba"
 DIGEST = "0123456789abcdef" * 4
 
 
@@ -76,6 +78,23 @@ def test_lines_of_events_have_short_digests_and_json_whole_ones(served: Served, 
     line = trialog("events", RUN)
     assert "digest=0123456789ab trial_id=s0-p0-n0" in line
     assert DIGEST in trialog("events", RUN, "-o", "json")
+
+
+def test_what_a_fork_is_stands_in_the_table_and_in_json(served: Served, trialog):
+    served.driver.forks.lineage = {
+        "runs": [],
+        "ancestors": [{"run_id": OTHER, "position": 147}, {"run_id": RUN, "position": 12}],
+    }
+    about = {"parent": OTHER, "mode": "rescore", "from_step": 2}
+    served.driver.add_run(labels={"team": "blue"}, pause_reason="too dear", **about)
+    lines = trialog("show", RUN).splitlines()
+    assert f"parent     {OTHER} as it was at position 147" in lines
+    assert {"mode       rescore", "from step  2", "labels     team=blue"} <= set(lines)
+    found = json.loads(trialog("show", RUN, "-o", "json"))
+    assert list(found) == list(RUN_KEYS)
+    told = about | {"parent_position": 147, "labels": {"team": "blue"}, "pause_reason": "too dear"}
+    assert told.items() <= found.items()
+    assert found["budget"] == served.driver.runs[RUN]["budget"]
 
 
 def test_no_trials_and_no_steps_are_none(served: Served, trialog):

@@ -110,6 +110,17 @@ def test_two_are_compared(trialog: Trialog) -> None:
     assert trialog("rubrics", "diff", "v1", "v1@1") == "nothing is different\n"
 
 
+def test_long_texts_are_compared_line_by_line(trialog: Trialog) -> None:
+    for last in ("to 5\\x1b[31m", "to 4"):
+        text = f'name: a\ncriteria: [{{name: b, prompt: "How?\\nAnswer 1 {last}"}}]'
+        trialog("rubrics", "put", "-", text=text)
+    shown = trialog("rubrics", "diff", "a@1", "a@2")
+    assert rows(shown)[1] == ["b", "prompt", "see", "below", "see", "below"]
+    lines = ["b, prompt:", "--- a@1", "+++ a@2", "@@ -1,2 +1,2 @@", " How?"]
+    changed = [r"-Answer 1 to 5\x1b[31m", "+Answer 1 to 4"]
+    assert shown.splitlines()[-7:] == [*lines, *changed]
+
+
 def test_what_a_prompt_holds_does_not_reach_the_terminal(trialog: Trialog) -> None:
     evil = json.dumps(
         {"name": "mine", "criteria": [{"name": "a", "prompt": "\x1b[31m[red]\u202e"}]}

@@ -1,4 +1,5 @@
 """The command that puts two runs side by side."""
+# ruff: noqa: PLC0415 - a quick start: a command imports what it needs when it runs
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import typer
 from trialog.cli import output, provenance
 from trialog.cli.commands.options import All, Limit, Output, Url, run_id_of
 from trialog.cli.connection import server
+from trialog.cli.exits import BadInput
 from trialog.cli.output import Format
 
 if TYPE_CHECKING:
@@ -50,16 +52,43 @@ def compare(
     run_a, run_b = run_id_of(a), run_id_of(b)
     with server(url) as client:
         found = client.compare(run_a, run_b, step=step, limit=1000 if all_ else limit)
+        _check_step(found, step)
         if all_:
             _read_on(client, found, step)
+        rubrics = _rubrics(client, found)
     if output_format is Format.json:
         output.print_json(found)
     else:
-        _print_runs(found)
+        _print_runs(found, rubrics, step)
         _print_steps(found)
         _print_trials(found["trials"])
     if found["next_cursor"] is not None:
         output.note("there are more trials: see them with --all, or a step's with --step")
+
+
+def _check_step(found: Comparison, step: int | None) -> None:
+    """Raise BadInput for a step that neither run has begun: there is nothing to be shown of it."""
+    if step is not None and not found["steps"] and not found["trials"]:
+        a, b = found["a"], found["b"]
+        have = f"{a['run_id']} has {a['n_steps']} steps, {b['run_id']} {b['n_steps']}"
+        raise BadInput(f"--step: neither run has begun step {step}; they count from 0 ({have})")
+
+
+def _rubrics(client: TrialogClient, found: Comparison) -> tuple[str, str]:
+    """Return the names of both runs' rubrics; of two that differ under one name, with digests."""
+    a, b = found["a"], found["b"]
+    if a["rubric"] == b["rubric"] and a["run_id"] != b["run_id"]:
+        digests = [_digest(client.get_run(side["run_id"])["spec"]) for side in (a, b)]
+        if digests[0] != digests[1]:
+            return f"{a['rubric']} {digests[0]}", f"{b['rubric']} {digests[1]}"
+    return a["rubric"], b["rubric"]
+
+
+def _digest(spec: dict[str, Any]) -> str:
+    """Return the first digits of the digest of a recorded spec's rubric."""
+    from trialog.proto import runspec
+
+    return runspec.load(spec).resolved_rubric.digest[:8]
 
 
 def _read_on(client: TrialogClient, found: Comparison, step: int | None) -> None:
@@ -71,12 +100,13 @@ def _read_on(client: TrialogClient, found: Comparison, step: int | None) -> None
         found["next_cursor"] = page["next_cursor"]
 
 
-def _print_runs(found: Comparison) -> None:
+def _print_runs(found: Comparison, rubrics: tuple[str, str], step: int | None) -> None:
+    whole = "" if step is None else ", whole run"
     a, b, totals = found["a"], found["b"], found["totals"]
     rows: list[tuple[object, ...]] = [
         ("run", a["run_id"], b["run_id"], None),
         ("state", a["state"], b["state"], None),
-        ("rubric", a["rubric"], b["rubric"], None),
+        ("rubric", *rubrics, None),
     ]
     if totals is not None:
         means, n, scored = totals["mean_reward"], totals["n_trials"], totals["n_scored"]
@@ -96,17 +126,18 @@ def _print_runs(found: Comparison) -> None:
                 _more(scored["a"], scored["b"]),
             )
         )
-    rows += [_executed(kind, a, b) for kind in _EXECUTED]
+    rows += [_executed(kind + " executed" + whole, kind, a, b) for kind in _EXECUTED]
     usd = a["cost"]["usd"], b["cost"]["usd"]
-    rows.append(("USD", f"{usd[0]:.4f}", f"{usd[1]:.4f}", f"{usd[1] - usd[0]:+.4f}"))
+    # Costs are counted in millionths: with all digits the difference adds up.
+    rows.append((f"USD{whole}", f"{usd[0]:.6f}", f"{usd[1]:.6f}", f"{usd[1] - usd[0]:+.6f}"))
     output.print_table(("", "a>", "b>", "delta>"), rows, whole=("a", "b"))
     if not found["same_tree"]:
         print("The runs are of different trees: neither has recovered anything from the other.")
 
 
-def _executed(kind: str, a: RunSide, b: RunSide) -> tuple[object, ...]:
+def _executed(name: str, kind: str, a: RunSide, b: RunSide) -> tuple[object, ...]:
     did = a["counts"]["executed"].get(kind, 0), b["counts"]["executed"].get(kind, 0)
-    return (f"{kind} executed", *did, _more(*did))
+    return (name, *did, _more(*did))
 
 
 def _more(a: int, b: int) -> str | None:

@@ -105,7 +105,10 @@ def _print_changes(found: Lineage) -> None:
         mode = f", {how['mode']}" if how and how["mode"] != "recompute" else ""
         kept = f", from step {how['from_step']}" if how and how["from_step"] else ""
         print(f"{fork} forked {ancestor['run_id']} at position {ancestor['position']}{mode}{kept}:")
-        for line in changed(ancestor["changes"]) or ["nothing changed"]:
+        lines = changed(ancestor["changes"])
+        if how and how["mode"] != ancestor["mode"]:
+            lines.append(f"mode: {ancestor['mode']} -> {how['mode']}")
+        for line in lines or ["nothing changed"]:
             print(f"  {line}")
 
 
@@ -116,7 +119,11 @@ def changed(changes: list[Change]) -> list[str]:
         before, after = change["from"], change["to"]
         if change["rubric"] is not None:
             before, after = before["name"], after["name"]
-        lines.append(f"{output.visible(change['field'])}: {_short(before)} -> {_short(after)}")
+        sides = _sides(before, after)
+        name = output.visible(change["field"])
+        if change["rubric"] is not None and not sides:
+            name += f" {output.short(before)}"  # one name: what differs is said below
+        lines.append(f"{name}: {sides}" if sides else f"{name} changed")
         if change["rubric"] is not None:
             lines += [f"  {line}" for line in _criteria(change["rubric"])]
     return lines
@@ -132,13 +139,15 @@ def _criteria(changes: RubricChanges) -> Iterator[str]:
         yield f"criterion {output.visible(one['name'])}: removed"
     for one in changes["changed"]:
         for field in one["fields"]:
-            what = f"{field['field']} {_short(field['from'])} -> {_short(field['to'])}"
-            yield f"criterion {output.visible(one['name'])}: {what}"
+            sides = _sides(field["from"], field["to"]) or "changed"
+            yield f"criterion {output.visible(one['name'])}: {field['field']} {sides}"
     if changes["reordered"]:
         yield "criteria stand in another order"
 
 
-def _short(value: Any) -> str:
-    """Return a value in a few words."""
-    text = output.short(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+def _sides(before: Any, after: Any) -> str:
+    """Return what was and what is, nothing where that is long or would read the same."""
+    sides = output.short(before), output.short(after)
+    if sides[0] == sides[1] or max(map(len, sides)) > _LONGEST:
+        return ""
+    return " -> ".join(sides)

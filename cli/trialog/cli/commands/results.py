@@ -22,10 +22,27 @@ from trialog.cli.output import Format
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from trialog.client import TrialogClient
     from trialog.client.models import Bill, Cost, Counts, Event, Run, RunBudget, Trial
 
 # The shapes that scripts rely on: what -o json writes, key by key.
-RUN_KEYS = ("run_id", "state", "parent", "rubric", "created_at", "steps", "counts", "cost")
+RUN_KEYS = (
+    "run_id",
+    "state",
+    "failure",
+    "pause_reason",
+    "parent",
+    "parent_position",
+    "mode",
+    "from_step",
+    "rubric",
+    "created_at",
+    "labels",
+    "steps",
+    "counts",
+    "cost",
+    "budget",
+)
 STEP_KEYS = (
     "step",
     "mean_reward",
@@ -35,6 +52,9 @@ STEP_KEYS = (
     "weights_version",
     "weights_digest",
     "actor",
+    "state",
+    "trained",
+    "provenance",
 )
 TRIAL_KEYS = (
     "trial_id",
@@ -71,9 +91,7 @@ def _only(keys: tuple[str, ...], found: Mapping[str, Any]) -> dict[str, Any]:
 
 def show(
     run: RunId,
-    full: Annotated[
-        bool, typer.Option("--full", help="With -o json: also labels, settings, failure.")
-    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="With -o json: also the settings.")] = False,
     url: Url = None,
     output_format: Output = Format.table,
 ) -> None:
@@ -84,22 +102,33 @@ def show(
             page = client.list_steps(found["run_id"], limit=1000, cursor=cursor)
             found["steps"] += page["steps"]
             found["steps_cursor"] = page["next_cursor"]
+        seen = _seen_up_to(client, found)
     if output_format is Format.table:
-        _print_run(found)
-    elif full:
-        output.print_json(found)
-    else:
+        _print_run(found, seen)
+        return
+    shown = dict(found) | {"parent_position": seen}
+    if not full:
         steps = [_only(STEP_KEYS, step) for step in found["steps"]]
         counts = _only(COUNTS_KEYS, found["counts"])
-        output.print_json(_only(RUN_KEYS, found) | {"steps": steps, "counts": counts})
+        if "lost" in found["counts"]:
+            counts["lost"] = found["counts"]["lost"]
+        shown = _only(RUN_KEYS, shown) | {"steps": steps, "counts": counts}
+    output.print_json(shown)
 
 
-def _print_run(run: Run) -> None:
+def _seen_up_to(client: TrialogClient, run: Run) -> int | None:
+    """Return the position up to which a fork sees its parent; None for what is no fork."""
+    if run["parent"] is None:
+        return None
+    return client.get_lineage(run["run_id"], limit=1)["ancestors"][0]["position"]
+
+
+def _print_run(run: Run, seen: int | None) -> None:
     reason = run["failure"] or run["pause_reason"]
     fields: dict[str, Any] = {
         "run": run["run_id"],
         "state": run["state"] + (f": {reason}" if reason else ""),
-        "parent": run["parent"],
+        **_fork_fields(run, seen),
         "rubric": run["rubric"],
         "created": output.clock_time(run["created_at"]),
         "labels": [f"{key}={value}" for key, value in run["labels"].items()],
@@ -125,6 +154,18 @@ def _print_run(run: Run) -> None:
     _print_counts(run["counts"])
     _print_cost(run["cost"])
     _print_budget(run["budget"])
+
+
+def _fork_fields(run: Run, seen: int | None) -> dict[str, Any]:
+    """Return what is to be said of a fork, and of a run that is none."""
+    if run["parent"] is None:
+        return {"parent": None}
+    fields: dict[str, Any] = {"parent": f"{run['parent']} as it was at position {seen}"}
+    if run["mode"] != "recompute":
+        fields["mode"] = run["mode"]
+    if run["from_step"]:
+        fields["from step"] = run["from_step"]
+    return fields
 
 
 def _print_budget(budget: RunBudget) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,13 @@ from trialog.cli.output import Format
 
 if TYPE_CHECKING:
     from trialog.client import TrialogClient
-    from trialog.client.rubric_models import Criterion, RubricDiff, RubricLine, RubricVersion
+    from trialog.client.rubric_models import (
+        Criterion,
+        FieldChange,
+        RubricDiff,
+        RubricLine,
+        RubricVersion,
+    )
     from trialog.proto.rubric import Reference
 
 _PROMPT_SHOWN = 70
@@ -201,6 +208,8 @@ def diff(
     output.print_table(
         ("criterion", "what", *sides), _differences(found), empty="nothing is different"
     )
+    for line in _texts(found, sides):
+        print(line)
 
 
 def _differences(found: RubricDiff) -> Iterator[tuple[object, ...]]:
@@ -210,6 +219,8 @@ def _differences(found: RubricDiff) -> Iterator[tuple[object, ...]]:
         for change in one["fields"]:
             sides = (change["from"], change["to"])
             shown = map(_scale, sides) if change["field"] == "scale" else sides
+            if _is_long(change):
+                shown = "see below", "see below"
             yield one["name"], change["field"], *shown
     for one in found["removed"]:
         yield one["name"], "removed", _asked_for(one), None
@@ -217,6 +228,26 @@ def _differences(found: RubricDiff) -> Iterator[tuple[object, ...]]:
         yield one["name"], "added", None, _asked_for(one)
     if found["reordered"]:
         yield None, "order", None, "another"
+
+
+def _is_long(change: FieldChange) -> bool:
+    """Whether a side is a text that does not fit a table."""
+    return any(
+        isinstance(side, str) and ("\n" in side or len(side) > _PROMPT_SHOWN)
+        for side in (change["from"], change["to"])
+    )
+
+
+def _texts(found: RubricDiff, names: list[str]) -> Iterator[str]:
+    """Yield the lines of a unified diff for each long text that differs."""
+    for one in found["changed"]:
+        for change in filter(_is_long, one["fields"]):
+            before, after = (
+                [output.visible(line) for line in (side or "").split("\n")]
+                for side in (change["from"], change["to"])
+            )
+            yield f"{output.visible(one['name'])}, {output.visible(change['field'])}:"
+            yield from difflib.unified_diff(before, after, names[0], names[1], lineterm="")
 
 
 def _reference(argument: str, text: str) -> Reference:
