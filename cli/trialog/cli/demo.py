@@ -114,7 +114,10 @@ class Demo:
         """Fork the run. One that did not complete has nothing golden to be forked."""
         if facts.run["state"] != "completed":
             return Forks()
-        output.note(f"its forks: another rubric ({RUBRIC}), nothing changed, rescored, reweighted")
+        output.note(
+            f"its five forks: another rubric ({RUBRIC}), nothing changed, rescored, "
+            "rescored by criterion, other weights"
+        )
 
         async def judge_calls() -> Counter[str] | None:
             counted = await _get(stack, STANDIN, "/v1/calls")
