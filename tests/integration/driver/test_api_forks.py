@@ -145,6 +145,34 @@ async def test_a_key_answers_its_fork_again(api: httpx.AsyncClient) -> None:
     assert len({answer.json()["run_id"] for answer in answers}) == 4
 
 
+async def test_a_misspelt_parameter_starts_no_run(api: httpx.AsyncClient, log: PostgresLog) -> None:
+    run_id = await asked(api)
+    end = await log.end(0)
+    for path in (
+        f"/runs/{run_id}/fork?dry-run=true",
+        f"/runs/{run_id}/fork?rubrik=v1",
+        f"/runs/{run_id}/fork?from_step=1",
+        "/runs?dry_run=true",
+        f"/runs/{run_id}/pause?now=1",
+    ):
+        answer = await api.post(path, json={})
+        name = path.partition("?")[2].partition("=")[0]
+        assert answer.status_code == 422, path
+        assert [error["field"] for error in answer.json()["errors"]] == [name]
+    assert (await api.get("/runs?lable=team=a")).status_code == 422
+    assert await log.end(0) == end
+
+
+async def test_a_fork_has_the_budget_that_its_parent_has_now(
+    api: httpx.AsyncClient, log: PostgresLog
+) -> None:
+    run_id = await asked(api, budget={"judge_calls": 7})
+    for verb, body in (("pause", None), ("resume", {"budget": {"judge_calls": 20}})):
+        assert (await api.post(f"/runs/{run_id}/{verb}", json=body)).status_code == 200
+    fork = (await api.post(f"/runs/{run_id}/fork")).json()
+    assert (await request_of(log, fork["run_id"])).spec["budget"]["judge_calls"] == 20
+
+
 async def test_from_step_needs_steps_and_their_worlds(
     api: httpx.AsyncClient, log: PostgresLog
 ) -> None:

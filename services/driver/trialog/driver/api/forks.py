@@ -7,6 +7,7 @@ import json
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
+from msgspec.structs import replace
 
 from trialog.driver.api import asking, rubric_names, schemas
 from trialog.driver.api.code import code_for
@@ -157,4 +158,7 @@ async def _ancestor(deps: ApiDependencies, reader: Reader, run_id: str) -> Ances
         begun = max(begun, run["current_step"] + 1)
     # Read after the run's document: what that counts is at or below it.
     position = await deps.log.end(known.partition)
-    return Ancestor(run_id, known.request, run["steps_applied"], begun, position)
+    # The budget is the one in force: a resume may have changed it.
+    spec = known.request.spec | {"budget": run["budget"]["limits"]}
+    request = replace(known.request, spec=spec)
+    return Ancestor(run_id, request, run["steps_applied"], begun, position)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from trialog.driver.api.problems import MEDIA_TYPE, invalid
@@ -33,20 +34,36 @@ _DESCRIPTIONS = {
 
 
 class BoundedRoute(APIRoute):
-    """A route that answers 503 rather than wait for a database that does not answer."""
+    """A route that answers 503 rather than wait for a database that does not answer, and refuses a
+    parameter that it has not: a misspelt ``dry_run`` must not start a run."""
 
     patience: ClassVar[int] = 1
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler within its time."""
         handle = super().get_route_handler()
+        known = set(_parameters(self.dependant))
 
         async def bounded(request: Request) -> Response:
+            if unknown := sorted(set(request.query_params) - known):
+                message = f"is no parameter of this route; {_listed(known)}"
+                raise invalid([(name, message) for name in unknown])
             limit_s = request.app.state.dependencies.request_s * self.patience
             async with asyncio.timeout(limit_s):
                 return await handle(request)
 
         return bounded
+
+
+def _parameters(of: Dependant) -> Iterator[str]:
+    """Yield the names of a route's query parameters, those of what it depends on among them."""
+    yield from (field.alias for field in of.query_params)
+    for part in of.dependencies:
+        yield from _parameters(part)
+
+
+def _listed(known: set[str]) -> str:
+    return f"known are {', '.join(sorted(known))}" if known else "it has none"
 
 
 class PatientRoute(BoundedRoute):
