@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trialog.cli.claims.row import Row, row
+from trialog.cli.claims.row import Row, row, within
 from trialog.cli.facts import CRASH_STEP, Facts
 from trialog.proto.work import GENERATE
 
@@ -75,26 +75,14 @@ def recovery(facts: Facts) -> Row:
     """The first trial after the crash is requested soon."""
     limit_s = STANDBY_RECOVERY_S if facts.standby else COLD_RECOVERY_S
     kind = "warm standby" if facts.standby else "cold restart"
-    took_s = facts.recovery_s()
-    measured = "no new work" if took_s is None else f"{took_s:.2f} s"
-    return row(
-        f"New work soon after the kill ({kind})",
-        f"at most {limit_s:g} s",
-        measured,
-        took_s is not None and took_s <= limit_s,
-    )
+    claim = f"New work soon after the kill ({kind})"
+    return within(claim, limit_s, facts.recovery_s(), "s", "no new work")
 
 
 def replay(facts: Facts) -> Row:
     """The driver that came back read and folded the log in a moment."""
-    took_ms = replay_ms(facts)
-    measured = "not measured" if took_ms is None else f"{took_ms:.2f} ms"
-    return row(
-        "Replay of a recorded step, reading included",
-        f"at most {REPLAY_MS:g} ms",
-        measured,
-        took_ms is not None and took_ms <= REPLAY_MS,
-    )
+    claim = "Replay of a recorded step, reading included"
+    return within(claim, REPLAY_MS, replay_ms(facts), "ms", "not measured")
 
 
 def replay_ms(facts: Facts) -> float | None:
@@ -131,9 +119,4 @@ def positions_contiguous(facts: Facts) -> Row:
 
 def in_time(facts: Facts) -> Row:
     """All of it is quick: start, run, crash, recovery, forks."""
-    return row(
-        "The whole demo is quick",
-        f"at most {TOTAL_S:g} s",
-        f"{facts.total_s:.1f} s",
-        facts.total_s <= TOTAL_S,
-    )
+    return within("The whole demo is quick", TOTAL_S, facts.total_s, "s", "not measured")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trialog.cli.claims import results
-from trialog.cli.claims.row import Row, compare, row
+from trialog.cli.claims.row import Row, compare, row, within
 from trialog.cli.facts import Facts
 from trialog.cli.fork_facts import RUBRIC, Bill, ForkFacts, said
 from trialog.proto.work import BUILD_WORLD, GENERATE, JUDGE, TRAIN_STEP, VERIFY
@@ -170,7 +170,7 @@ def judge_count(facts: Facts) -> Row:
 def planned(facts: Facts) -> Row:
     """The dry run said before what would be executed at least and at most; it recorded nothing."""
     plan, fork = facts.forks.plan, facts.forks.changed
-    claim = "Fork: the dry run said so, and recorded nothing"
+    claim = "Fork: the dry run foretold what it executes, and recorded nothing"
     steps = facts.golden_fork["steps"]
     expected = f"{steps[0]['n']} to {sum(step['n'] for step in steps)} calls, all kinds within"
     if plan is None or fork.run is None:
@@ -204,13 +204,8 @@ def unchanged(facts: Facts) -> Row:
 
 def unchanged_at_once(facts: Facts) -> Row:
     """By the log's own times it is complete soon after it was asked for."""
-    took_s = facts.forks.unchanged.took_s()
-    return row(
-        "The unchanged fork is complete soon after its POST",
-        f"at most {UNCHANGED_S:g} s",
-        "not measured" if took_s is None else f"{took_s:.2f} s",
-        took_s is not None and took_s <= UNCHANGED_S,
-    )
+    claim = "The unchanged fork is complete soon after its POST"
+    return within(claim, UNCHANGED_S, facts.forks.unchanged.took_s(), "s", "not measured")
 
 
 def rescored(facts: Facts) -> Row:
@@ -221,7 +216,7 @@ def rescored(facts: Facts) -> Row:
     new = sum(_did(trial) != _did(others[name]) for name, trial in trials.items())
     same = _blobs(fork.of_type("TrajectoryRecorded")) == _blobs(facts.of_type("TrajectoryRecorded"))
     return _executes(
-        "Rescoring judges the same trajectories, no more",
+        f"Rescoring judges the run's trajectories anew; {len(trials) - new} replies are on the log",
         fork,
         _only({CALL: new, JUDGE: len(trials)}),
         same and fork.n_called == new,
@@ -266,7 +261,7 @@ def bill(facts: Facts) -> Row:
     paid = all(fork.run is not None for fork in forks) and parts["spent"].calls > 0
     called = sum(fork.n_called or 0 for fork in forks)
     return row(
-        "The forks' bill: spent, and saved by memo and recovery",
+        "The five forks' judge calls: spent and saved come to what they rest on",
         f"{owed.microusd / _USD:.6f} USD",
         f"{shown} = {total.microusd / _USD:.6f} USD",
         paid and total == owed and parts["spent"].calls == called,

@@ -17,6 +17,8 @@ class Row:
     expected: str
     measured: str
     ok: bool
+    timed: bool = False
+    """Whether it is a limit of time, which a busy machine may miss."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as scripts read it."""
@@ -26,6 +28,15 @@ class Row:
 def row(claim: str, expected: object, measured: object, ok: bool | None = None) -> Row:
     """Return a row; without ``ok`` it holds when both texts are equal."""
     return Row(claim, str(expected), str(measured), measured == expected if ok is None else ok)
+
+
+def within(claim: str, limit: float, measured: float | None, unit: str, missing: str) -> Row:
+    """Return a row that holds when a time was measured and is at most the limit, in the same unit;
+    ``missing`` is said where there is none."""
+    digits = 1 if limit >= 10 else 2
+    shown = missing if measured is None else f"{measured:.{digits}f} {unit}"
+    ok = measured is not None and measured <= limit
+    return Row(claim, f"at most {limit:g} {unit}", shown, ok, timed=measured is not None)
 
 
 def compare(claim: str, noun: str, expected: Mapping[str, Any], measured: Mapping[str, Any]) -> Row:

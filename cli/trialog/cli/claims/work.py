@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from trialog.cli import metrics
-from trialog.cli.claims.row import Row, compare, row
+from trialog.cli.claims.row import Row, compare, row, within
 from trialog.cli.facts import Facts
 from trialog.proto.work import BUILD_WORLD, GENERATE, JUDGE, KIND_OF_STAGE, TRAIN_STEP, VERIFY
 
@@ -147,14 +147,8 @@ def worlds_built_once(facts: Facts) -> Row:
 
 def fork_time(facts: Facts) -> Row:
     """Forking a world and running the first command in it takes a moment."""
-    median_ms = fork_ms(facts)
-    measured = "not reported" if median_ms is None else f"{median_ms:.1f} ms"
-    return row(
-        "A world's fork and first command (median)",
-        f"at most {FORK_MS:g} ms",
-        measured,
-        median_ms is not None and median_ms <= FORK_MS,
-    )
+    claim = "A world's fork and first command (median)"
+    return within(claim, FORK_MS, fork_ms(facts), "ms", "not reported")
 
 
 def fork_ms(facts: Facts) -> float | None:

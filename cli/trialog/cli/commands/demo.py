@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -109,7 +110,18 @@ def _report(facts: Facts, json_file: Path | None, output_format: Format) -> int:
     failed = sum(not row.ok for row in rows)
     if failed:
         output.note(f"{failed} of {len(rows)} claims failed")
+    if any(row.timed and not row.ok for row in rows):
+        output.note(busy())
     return NOT_MET if failed else OK
+
+
+def busy() -> str:
+    """Return what to make of a limit of time that was missed."""
+    load = " ".join(f"{one:.1f}" for one in os.getloadavg())
+    return (
+        f"limits of time are for a quiet machine: its load average is {load} on "
+        f"{os.cpu_count()} cores; try again when it is quiet, with `make demo` or `trialog demo`"
+    )
 
 
 def print_rows(rows: list[Row], to: Console | None = None) -> None:
