@@ -79,6 +79,7 @@ class FakeForks:
         self.plan: dict[str, Any] = {}
         self.lineage: dict[str, Any] = {}
         self.comparison: dict[str, Any] = {}
+        self.unknown_rubric: str | None = None
         self.on_fork: Callable[[str], None] = lambda _: None
         self.router = APIRouter()
         self.router.add_api_route("/runs/{run_id}/fork", self._fork, methods=["POST"])
@@ -88,8 +89,12 @@ class FakeForks:
     async def _fork(self, request: Request, run_id: str) -> Response:
         query, body = dict(request.query_params), await request.json()
         self.asked.append((query, body))
+        error = None
         if body.get("from_step", 0) > 3:
             error = {"field": "from_step", "message": f"is beyond the steps of {run_id}"}
+        elif query.get("rubric", "") == self.unknown_rubric:
+            error = {"field": "rubric", "message": f"{self.unknown_rubric} is unknown"}
+        if error is not None:
             about = {"title": "Invalid fork", "status": 422, "errors": [error]}
             return JSONResponse(about, 422, media_type="application/problem+json")
         if query.get("dry_run") == "true":

@@ -6,6 +6,7 @@ Other files of settings, such as rubrics, are read with the same care (settings_
 from __future__ import annotations
 
 import difflib
+import json
 import sys
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
@@ -249,6 +250,9 @@ def _message(
         number = _as_number(given)
         words += f", not the text {given[:40]!r}"
         words += f" (YAML reads {given} as text: write {number!r})" if number is not None else ""
+    if kind == "string_type" and isinstance(given, bool | int | float):
+        text = json.dumps(given)
+        words += f": YAML reads {text} as no text, quote it: '\"{text}\"' on a command line"
     return words
 
 

@@ -327,6 +327,7 @@ def test_a_very_long_chain_of_forks_is_drawn(driver: FakeDriver, trialog: Trialo
         (["fork", RUN, "--set", "lr=fast"], "lr: should be a valid number"),
         (["fork", RUN, "--set", "lr=.nan"], "lr: should be a finite number"),
         (["fork", RUN, "--set", "labels=x"], "labels: should be"),
+        (["fork", RUN, "--set", "versions.agent=1"], """quote it: '"1"' on a command line"""),
         (["fork", RUN, "--set", "labels=x", "--label", "a=b"], "labels holds no settings"),
         (["fork", RUN, "--set", "from_step=1.5"], "from_step: should be a whole number"),
         (["fork", RUN, "--set", "from_step=1", "--from-step", "1"], "--from-step: is given by"),
@@ -362,6 +363,18 @@ def test_bad_input_is_exit_2_and_starts_nothing(
     assert expected in done.err
     assert done.out == ""
     assert FORK not in driver.runs
+
+
+def test_an_unknown_rubric_hints_at_a_file_of_its_name(
+    driver: FakeDriver, trialog: Trialog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    driver.forks.unknown_rubric = "mine"
+    assert "./mine" not in trialog("fork", RUN, "--rubric", "mine").err
+    (tmp_path / "mine.yaml").write_text("name: mine")
+    done = trialog("fork", RUN, "--rubric", "mine")
+    assert done.code == 2
+    assert "rubric: mine is unknown; for the file write --rubric ./mine.yaml" in done.err
 
 
 def test_a_rubric_file_says_what_is_wrong_with_it(

@@ -107,3 +107,19 @@ def test_both_clients_send_the_limits_that_change(served: Served) -> None:
 
     asyncio.run(again())
     assert run["budget"]["limits"] == {"judge_calls": 4, "tokens": None, "usd": None}
+
+
+def test_a_watched_run_that_is_paused_now_tells_how_it_goes_on(
+    served: Served, trialog: Command
+) -> None:
+    """Of a pause that is over nothing is told."""
+    run = served.driver.add_run(pause_reason="budget.usd: 5 of 5 are spent")
+    for type_ in ("RunRequested", "RunPaused", "RunResumed", "RunCompleted"):
+        served.driver.append(type_, spec={"n_steps": 1})
+    _, _, told = trialog("watch", RUN)
+    assert "go on with" not in told
+    run["state"] = "paused"
+    code, _, told = trialog("watch", RUN)
+    assert code == 1
+    assert f"{RUN} is paused: budget.usd: 5 of 5" in told
+    assert f"go on with: trialog resume {RUN} --set budget.usd=MORE" in told

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,7 +13,7 @@ import typer
 from trialog.cli import output
 from trialog.cli.commands.options import Output, RunId, Url, labels_of, run_id_of
 from trialog.cli.commands.runs import print_state, watch_run
-from trialog.cli.connection import find_server, server
+from trialog.cli.connection import ServerProblem, find_server, server
 from trialog.cli.exits import BadInput
 from trialog.cli.output import Format
 
@@ -57,7 +59,9 @@ def fork(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be executed, and its cost.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Stay until the fork has ended.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Stay until the fork has ended; a pause is waited for.")
+    ] = False,
     url: Url = None,
     output_format: Output = Format.table,
 ) -> None:
@@ -70,7 +74,7 @@ def fork(
     run_id = run_id_of(run)
     changes, name = _changes(settings or [], rubric, from_step, labels_of(label))
     asked = find_server(url)  # once: a stack that starts meanwhile knows nothing of the run
-    with server(asked) as client:
+    with _hinting(name), server(asked) as client:
         if dry_run:
             plan = client.plan_fork(run_id, changes, rubric=name, mode=mode)
             _print_plan(plan, output_format)
@@ -115,6 +119,24 @@ def _name_of(rubric: str) -> str:
     except ValueError as error:
         hint = f"; a file's name ends in {', '.join(_FILES)}" if Path(rubric).exists() else ""
         raise BadInput(f"--rubric: {error}{hint}") from None
+
+
+@contextlib.contextmanager
+def _hinting(name: str | None) -> Generator[None]:
+    """Say of a rubric that the server does not know that there is a file of its name."""
+    try:
+        yield
+    except ServerProblem as error:
+        from trialog.client import ApiError
+
+        refused = error.__cause__
+        wrong = refused.problem.errors if isinstance(refused, ApiError) else ()
+        fields = [one.field for one in wrong]
+        files = [f"{name}{suffix}" for suffix in ("", *_FILES) if Path(f"{name}{suffix}").is_file()]
+        if name is None or "rubric" not in fields or not files:
+            raise
+        hint = f"for the file write --rubric ./{files[0]}"
+        raise ServerProblem(f"{error}; {hint}", error.exit_code) from refused
 
 
 def _print_plan(plan: Any, output_format: Format) -> None:

@@ -14,7 +14,10 @@ from trialog.cli.exits import INTERRUPTED, NOT_MET, OK
 from trialog.cli.output import Format
 
 if TYPE_CHECKING:
-    from trialog.client.models import Run, RunSummary
+    from collections.abc import Iterator
+
+    from trialog.client import TrialogClient
+    from trialog.client.models import Event, Run, RunSummary
 
 State = Literal["running", "paused", "completed", "failed", "cancelled"]
 
@@ -35,7 +38,9 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Put over the file, e.g. faults.hang=[]."),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Stay until the run has ended.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Stay until the run has ended; a pause is waited for.")
+    ] = False,
     url: Url = None,
     output_format: Output = Format.table,
 ) -> None:
@@ -52,7 +57,10 @@ def run(
 
 
 def watch(run: RunId, url: Url = None, output_format: Output = Format.table) -> None:
-    """Show a run's progress until it has ended; exit code 0 only for a completed run, else 1."""
+    """Show a run's progress until it has ended; exit code 0 only for a completed run, else 1.
+
+    A run that is paused, by its budget too, is waited for; how to resume it is told.
+    """
     raise typer.Exit(watch_run(run_id_of(run), find_server(url), output_format))
 
 
@@ -63,13 +71,28 @@ def watch_run(run_id: str, asked: Server, output_format: Format) -> int:
     shown = view()
     try:
         with server(asked, patience_s=WATCH_PATIENCE_S, on_wait=shown.waiting) as client:
-            follow(client.watch(run_id), shown)
+            follow(_telling_pauses(client, run_id, asked), shown)
             ended = client.get_run(run_id)
     except KeyboardInterrupt:
         output.note(f"the run goes on; see it with: trialog watch {run_id}{asked.option}")
         return INTERRUPTED
     print_state(ended, output_format)
     return OK if ended["state"] == "completed" else NOT_MET
+
+
+def _telling_pauses(client: TrialogClient, run_id: str, asked: Server) -> Iterator[Event]:
+    """Yield a run's events; where it is paused now, tell how it goes on, for it is waited for."""
+    for event in client.watch(run_id):
+        yield event
+        if event["type"] == "RunPaused" and (run := client.get_run(run_id))["state"] == "paused":
+            reason = run["pause_reason"] or ""
+            limit = next(
+                (n for n in ("judge_calls", "tokens", "usd") if f"budget.{n}" in reason), ""
+            )
+            more = f" --set budget.{limit}=MORE" if limit else ""
+            why = f": {reason}" if reason else ""
+            resume = f"trialog resume {run_id}{more}{asked.option}"
+            output.note(f"{run_id} is paused{why}; waiting for it, go on with: {resume}")
 
 
 def runs(
