@@ -32,11 +32,11 @@ STORMS, CALMS = 70, 20
 
 
 def simulated(seed: int, *, calm: bool) -> ForkedWorld:
-    """Return a tree of a run and three forks, all of them ended."""
+    """Return a tree of a run and some forks, all of them ended."""
     shape = copy.deepcopy(SHAPE)
     if seed % 3 == 0:
         shape["faults"]["always_fail"] = ["s0-p1-n0"]
-    world = ForkedWorld(seed, calm=calm, **shape)
+    world = ForkedWorld(seed, forks=6 if seed % 4 == 0 else 3, calm=calm, **shape)
     world.go()
     return world
 
@@ -187,5 +187,5 @@ def test_the_storms_were_storms(storms: list[ForkedWorld], calms: list[ForkedWor
     generations = Counter(
         len(world.outcomes[run_id].request.lineage) for world, run_id in runs(storms)
     )
-    assert generations[2] > 20 and generations[3] > 3
+    assert generations[2] > 40 and generations[3] > 20 and generations[5] > 3
     assert sum(len(inherited(world, run_id)) > 0 for world, run_id in runs(storms)) > 50

@@ -77,7 +77,8 @@ class ForkedWorld(World):
     def _fork(self) -> bool:
         """Fork any run, as it is at this moment; False, so that it is no end yet."""
         if len(self.forkings) < self.wanted:
-            parent = self.draw.choice(list(self.outcomes))
+            runs = list(self.outcomes)
+            parent = self.draw.choice([self.draw.choice(runs), runs[-1]])  # lines get long
             body, mode = self.draw.choice(CHANGES), self.draw.choice(MODES)
             try:
                 run_id = self.fork(parent, mode=mode, **body)

@@ -144,12 +144,13 @@ class Outcomes:
         made = json.loads(self.blobs[origin.blob])
         world = self.world_of(origin.trial_id)
         scored = reference.judge(self.model, origin.trial_id, world, made)
+        outcome = scored["judge_score"], scored["reward"], origin.found_doc, origin.n_turns
         return ev.Judged(
             origin.trial_id,
             origin.step,
             world,
             self.keys.judge(origin),
-            digest([origin.trial_id, scored["judge_score"], scored["reward"]]),
+            digest([origin.trial_id, *outcome]),
             scored["judge_score"],
             scored["reward"],
             origin.verified,
