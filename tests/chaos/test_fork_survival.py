@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -81,10 +82,10 @@ def test_parent_and_fork_that_are_struck_while_both_go_on(
     runs = (parent, fork, other)
     for run in runs:
         assert run.wait(timeout_s=150)["state"] == "completed"
-    model = {"n_steps": 2, "flaky": 0.25, "judge_flake": 0.3}
-    assert_model(parent, reference.Settings(**model))
-    assert_model(fork, reference.Settings(**model))
-    assert_model(other, reference.Settings(**model, rubric="v2-efficiency"))
+    model = reference.Settings(n_steps=2, flaky=0.25, judge_flake=0.3)
+    assert_model(parent, model)
+    assert_model(fork, model)
+    assert_model(other, dataclasses.replace(model, rubric="v2-efficiency"))
     calls = cluster.judge_calls() - before
     recorded = [
         event["data"]["call_key"]

@@ -103,8 +103,8 @@ def test_forks_of_other_sizes_agree_with_the_model(cluster: Cluster, size: dict[
     assert run.wait()["state"] == "completed"
     fork = run.fork(rubric="v2-efficiency")
     assert fork.wait()["state"] == "completed"
-    model = {**size, "flaky": 0.4, "judge_flake": 0.5, "rubric": "v2-efficiency"}
-    assert_model(fork, reference.Settings(**model))
+    model = reference.Settings(**size, flaky=0.4, judge_flake=0.5, rubric="v2-efficiency")
+    assert_model(fork, model)
     step = size.get("prompts_per_step", 3) * size.get("n_samples", 2)
     assert fork.get()["counts"]["recovered"]["generate"] == step
 

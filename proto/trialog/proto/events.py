@@ -45,7 +45,8 @@ class RunRequested(Fact, frozen=True):
     ``code`` pins the version of each piece of code that the run's keys expect, by name
     (``agent:policy``). Of a fork, ``lineage`` names its ancestors, the parent first, each with the
     position up to which it is seen; ``mode`` is recompute or rescore; steps below ``from_step``
-    stand as the parent has them.
+    stand as the parent has them. ``asked`` is the digest of the request as it was sent, so that
+    the same one sent again is known, whatever it would come to now.
     """
 
     spec: dict[str, Any]
@@ -56,6 +57,7 @@ class RunRequested(Fact, frozen=True):
     code: dict[str, str] = {}
     mode: str = "recompute"
     from_step: int = 0
+    asked: str = ""
 
 
 class WorldRequested(Fact, frozen=True):

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from support.api import key
+from support.facts import trial_requested
 from trialog.driver.api import schemas
 from trialog.driver.api.fork_schemas import Plan
 from trialog.proto import events as ev
@@ -29,7 +30,7 @@ async def request_of(log: PostgresLog, run_id: str) -> ev.RunRequested:
     return fact
 
 
-REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ({"rubric": "v9"}, {}, "rubric"),
     ({"rubric": {"name": "x", "criteria": []}}, {}, "rubric.criteria"),
     (
@@ -171,6 +172,48 @@ async def test_a_fork_has_the_budget_that_its_parent_has_now(
         assert (await api.post(f"/runs/{run_id}/{verb}", json=body)).status_code == 200
     fork = (await api.post(f"/runs/{run_id}/fork")).json()
     assert (await request_of(log, fork["run_id"])).spec["budget"]["judge_calls"] == 20
+
+
+async def test_a_key_is_known_again_wherever_its_parent_is_by_now(
+    api: httpx.AsyncClient, log: PostgresLog
+) -> None:
+    run_id, headers = await asked(api, budget={"judge_calls": 7}), key()
+    await log.commit(Append([new_event(run_id, trial_requested("s0-p0-n0"))]))
+    how: dict[str, Any] = {"params": {"mode": "rescore", "rubric": "v1"}, "headers": headers}
+    first = await api.post(f"/runs/{run_id}/fork", **how)
+    assert first.status_code == 201 and first.json()["n_steps"] == 1
+    applied = ev.StepApplied(0, "k", True, "p", "d" * 64, 1, 6, 0, 1.0, 2.0)
+    requested = trial_requested("s1-p0-n0", 1)
+    await log.commit(Append([new_event(run_id, applied), new_event(run_id, requested)]))
+    again = await api.post(f"/runs/{run_id}/fork", **how)
+    assert (again.status_code, again.json()["run_id"]) == (200, first.json()["run_id"])
+    how["params"] = {"mode": "rescore", "rubric": "v2-efficiency"}
+    assert (await api.post(f"/runs/{run_id}/fork", **how)).status_code == 409
+
+
+async def test_a_body_that_is_too_deep_or_no_text_is_refused_as_elsewhere(
+    api: httpx.AsyncClient,
+) -> None:
+    run_id = await asked(api)
+    headers = {"Content-Type": "application/json"}
+    deep = [b'{"labels":' + b"[" * n + b"]" * n + b"}" for n in (300, 960, 2000, 50_000)]
+    for body in (*deep, '{"lr": 1.0}'.encode("utf-16")):
+        for path in ("/runs", f"/runs/{run_id}/fork", f"/runs/{run_id}/fork?dry_run=true"):
+            answer = await api.post(path, content=body, headers=headers)
+            assert answer.status_code == 400, (path, body[:20], answer.text)
+    for step in ("9" * 5000, "1" + "0" * 20):
+        body = f'{{"from_step": {step}}}'.encode()
+        answer = await api.post(f"/runs/{run_id}/fork", content=body, headers=headers)
+        assert answer.status_code in (400, 422)
+
+
+async def test_a_plan_refuses_what_its_fork_would(api: httpx.AsyncClient) -> None:
+    run_id = await asked(api)
+    criteria = [{"name": f"c{n}", "prompt": "x" * 19_000} for n in range(32)]
+    body = {"rubric": {"name": "long", "criteria": criteria}}
+    for params in ({}, {"dry_run": "true"}):
+        answer = await api.post(f"/runs/{run_id}/fork", json=body, params=params)
+        assert answer.status_code == 413
 
 
 async def test_from_step_needs_steps_and_their_worlds(

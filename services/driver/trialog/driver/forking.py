@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from trialog.proto import events as ev
 from trialog.proto.ids import InvalidIdError, parse_trial_id
-from trialog.proto.runspec import RunSpec
+from trialog.proto.runspec import MAX_STEPS, RunSpec
 
 Mode = Literal["recompute", "rescore"]
 # What a run that only judges has a use for; all else would change nothing.
@@ -52,6 +52,8 @@ def split(overrides: dict[str, Any]) -> tuple[dict[str, Any], int]:
         from_step = int(from_step)  # 1.0 is a whole number in JSON
     if isinstance(from_step, bool) or not isinstance(from_step, int) or from_step < 0:
         raise ForkRefusedError([("from_step", "must be a whole number, 0 or more")])
+    if from_step > MAX_STEPS:
+        raise ForkRefusedError([("from_step", f"must be at most {MAX_STEPS}")])
     unknown = sorted(set(settings) - set(RunSpec.model_fields))
     if unknown:
         message = "is no setting of a run, so a fork cannot change it"

@@ -45,7 +45,8 @@ class Trial:
 @dataclass(slots=True)
 class Step:
     """The optimizer step in progress. Times are ms since the epoch, in Postgres time. ``unpinned``:
-    a judgment of it rests on other code than the run pinned."""
+    a judgment of it rests on other code than the run pinned. ``n_recovered`` trials were judged
+    by an ancestor: nobody waited for them."""
 
     number: int
     unrequested: dict[str, TrialName]
@@ -56,6 +57,7 @@ class Step:
     thinned_ms: float | None = None
     requested: bool = False
     unpinned: bool = False
+    n_recovered: int = 0
 
     @property
     def n_ended(self) -> int:
@@ -234,14 +236,16 @@ def _trial_ended(state: RunState, trial_id: str, at_ms: float, judged: ev.Judged
     if judged is None:
         step.n_skipped += 1
         state.skips += 1
-    elif judged.unpinned:
-        step.unpinned = True
+    else:
+        step.unpinned = step.unpinned or judged.unpinned
+        step.n_recovered += judged.provenance is not None
     for stage in (GENERATE, VERIFY, JUDGE):
         state.failed.pop((trial_id, stage), None)
     straggler = state.spec.group_policy.straggler
     if straggler is None or step.thinned_ms is not None or step.unrequested:
         return
-    if step.n_ended >= straggler.after_fraction * len(step.trials):
+    tried = len(step.trials) - step.n_recovered
+    if tried and step.n_ended - step.n_recovered >= straggler.after_fraction * tried:
         step.thinned_ms = at_ms
 
 
@@ -249,7 +253,9 @@ def _step_applied(state: RunState, fact: ev.StepApplied) -> None:
     if state.step is None or fact.step != state.step.number:
         return
     state.weights_digest, state.weights_version = fact.digest, fact.version
-    state.untrained_in_a_row = 0 if fact.trained else state.untrained_in_a_row + 1
+    # A kept step is no failure of this run, whatever it was of its parent's.
+    untrained = not fact.trained and fact.step >= state.request.from_step
+    state.untrained_in_a_row = state.untrained_in_a_row + 1 if untrained else 0
     state.failed.pop((step_subject(fact.step), TRAIN_STEP), None)
     last = fact.step + 1 >= state.spec.n_steps
     state.step = None if last else new_step(state, fact.step + 1)

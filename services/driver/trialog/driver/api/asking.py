@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Header, Request, Response
-from msgspec.structs import replace
+from pydantic_core import from_json
 
-from trialog.driver.api import bodies, rubric_names
+from trialog.driver.api import bodies
 from trialog.driver.api.dependencies import ApiDependencies
-from trialog.driver.api.problems import ProblemError
+from trialog.driver.api.problems import ProblemError, broken_json
 from trialog.driver.api.reader import Reader
 from trialog.driver.api.routing import answer
 from trialog.driver.api.steps import run_with_steps
@@ -41,15 +40,13 @@ TITLE = "Invalid run"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A run that is about to be recorded. ``keyed``: its id comes of an Idempotency-Key.
-    ``latest``: the name of the rubric, where its latest version is meant."""
+    """A run that is about to be recorded. ``keyed``: its id comes of an Idempotency-Key."""
 
     run_id: str
     fact: ev.RunRequested
     weights: bytes
     partition: int
     keyed: bool
-    latest: str | None = None
 
 
 def new_run_id(idempotency_key: str | None) -> str:
@@ -69,14 +66,12 @@ def validated(text: str | bytes) -> RunSpec:
     return bodies.validated(RunSpec, text, TITLE)
 
 
-async def with_rubric(deps: ApiDependencies, text: bytes) -> tuple[str | bytes, str | None]:
-    """Return a run's JSON text with the rubric whole where it names one, and the name where its
-    latest version is meant. Raises a 422 problem for a rubric that is not known."""
-    given = bodies.object_of(text)
-    if given is None:
-        return text, None  # its validation says where it is broken
-    settings, latest = await rubric_names.resolve_in(deps.engine, given, TITLE)
-    return text if settings is given else json.dumps(settings), latest
+def read(text: bytes) -> Any:
+    """Return a JSON text's value, or raise a problem: also for one that is nested too deep."""
+    try:
+        return from_json(text)
+    except ValueError as error:
+        raise broken_json(str(error)) from None
 
 
 async def record(deps: ApiDependencies, reader: Reader, asked: Asked) -> Response:
@@ -91,26 +86,17 @@ async def record(deps: ApiDependencies, reader: Reader, asked: Asked) -> Respons
             there = await deps.log.at_slot(run_id, "run")
         else:
             verdict.check()
-    if there is not None and not await _is_same(deps, there, asked):
+    if there is not None and not _is_same(there, asked):
         raise _other_body()
     run = await run_with_steps(reader, run_id)
     return answer(run, 201 if there is None else 200, {"Location": f"/runs/{run_id}"})
 
 
-async def _is_same(deps: ApiDependencies, there: Recorded, asked: Asked) -> bool:
-    """Whether the same was asked for before, wherever the log, the code and the rubric's latest
-    version were then."""
-    before, fact = there.fact(), asked.fact
-    if not isinstance(before, ev.RunRequested):
-        return False
-    if asked.latest is not None:
-        spec = await rubric_names.as_then(deps.engine, asked.latest, before, fact)
-        fact = replace(fact, spec=spec)
-    return _asked_for(before) == _asked_for(fact)
-
-
-def _asked_for(fact: ev.RunRequested) -> ev.RunRequested:
-    return replace(fact, lineage=[], code={})
+def _is_same(there: Recorded, asked: Asked) -> bool:
+    """Whether the same was asked for before, whatever that comes to now: the log goes on, code
+    changes, and a rubric's name has a later version."""
+    before = there.fact()
+    return isinstance(before, ev.RunRequested) and before.asked == asked.fact.asked
 
 
 def _other_body() -> ProblemError:

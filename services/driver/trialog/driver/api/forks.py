@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import dataclasses
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
@@ -13,7 +13,7 @@ from trialog.driver.api import asking, rubric_names, schemas
 from trialog.driver.api.code import code_for
 from trialog.driver.api.dependencies import ApiDependencies, Deps, Reading
 from trialog.driver.api.fork_schemas import Plan
-from trialog.driver.api.problems import broken_json, invalid
+from trialog.driver.api.problems import invalid
 from trialog.driver.api.reader import Reader
 from trialog.driver.api.routing import PatientRoute, RunId, answer, problems, router
 from trialog.driver.forking import (
@@ -27,9 +27,10 @@ from trialog.driver.forking import (
     split,
 )
 from trialog.driver.planning import planned
-from trialog.proto.canonical import bytes_digest
+from trialog.proto.canonical import bytes_digest, digest
 from trialog.proto.changes import changes
 from trialog.proto.policy import initial_weights
+from trialog.spine.log import new_event
 
 _TITLE = "Invalid fork"
 _SAID = f"With dry_run: the plan, and nothing is recorded. Else: {asking.THERE}"
@@ -95,10 +96,13 @@ async def fork_run(
     ancestors' log under the same inputs is executed."""
     overrides = await _overrides_of(request, rubric)
     parent = await _ancestor(deps, reader, run_id)
+    sent = {"fork": run_id, "mode": mode, "settings": overrides}
     mode = mode or kept_mode(parent)
     asked = await _asked(deps, parent, overrides, mode, idempotency_key)
+    asked = dataclasses.replace(asked, fact=replace(asked.fact, asked=digest(sent)))
     if not dry_run:
         return await asking.record(deps, reader, asked)
+    new_event(asked.run_id, asked.fact)  # refused as the fork itself would be, when it is too large
     plan = await planned(deps.log, asked.partition, asked.fact, changes(parent.request, asked.fact))
     about = {
         "dry_run": True,
@@ -121,7 +125,7 @@ async def _asked(
     try:
         settings, from_step = split(overrides)
         check(parent, settings, from_step, mode)
-        settings, latest = await rubric_names.resolve_in(deps.engine, settings, _TITLE)
+        settings = await rubric_names.resolve_in(deps.engine, settings, _TITLE)
         spec = asking.validated(merged(parent, settings, mode))
         weights = await asyncio.to_thread(initial_weights, spec.n_worlds)
         code = await code_for(deps, spec)
@@ -131,17 +135,14 @@ async def _asked(
     partition = (await deps.runs.get(parent.run_id)).partition
     run_id = asking.new_run_id(idempotency_key)
     keyed = idempotency_key is not None
-    return asking.Asked(run_id, fact, weights, partition, keyed, latest)
+    return asking.Asked(run_id, fact, weights, partition, keyed)
 
 
 async def _overrides_of(request: Request, rubric: str | None) -> dict[str, Any]:
     """Return the body's settings, with the rubric that the address names."""
     overrides: dict[str, Any] = {}
     if await request.body():
-        try:
-            overrides = json.loads(await asking.body_of(request))
-        except ValueError as error:
-            raise broken_json(str(error)) from None
+        overrides = asking.read(await asking.body_of(request))
     if rubric is not None:
         if "rubric" in overrides:
             raise invalid([("rubric", "is in the address and in the body: give it once")])

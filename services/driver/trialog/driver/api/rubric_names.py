@@ -11,8 +11,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from trialog.driver.api.problems import invalid
 from trialog.driver.api.rubric_registry import Registry, UnknownRubricError
-from trialog.proto import events as ev
-from trialog.proto import runspec
 from trialog.proto.rubric import parse_reference
 
 
@@ -27,24 +25,10 @@ async def resolve(engine: AsyncEngine, name: str, title: str) -> dict[str, Any]:
         raise invalid([("rubric", str(error))], title) from None
 
 
-async def resolve_in(
-    engine: AsyncEngine, settings: dict[str, Any], title: str
-) -> tuple[dict[str, Any], str | None]:
-    """Return settings with the rubric whole where they name one, and the name where its latest
-    version was meant. Raises a 422 problem as resolve does."""
+async def resolve_in(engine: AsyncEngine, settings: dict[str, Any], title: str) -> dict[str, Any]:
+    """Return settings with the rubric whole where they name one. Raises a 422 problem as resolve
+    does."""
     name = settings.get("rubric")
     if not isinstance(name, str):
-        return settings, None
-    whole = await resolve(engine, name, title)
-    return settings | {"rubric": whole}, None if "@" in name else name
-
-
-async def as_then(
-    engine: AsyncEngine, name: str, before: ev.RunRequested, fact: ev.RunRequested
-) -> dict[str, Any]:
-    """Return the settings of a request that names a rubric's latest version as they were meant
-    when ``before`` was recorded: with the version of then, where that run's is one."""
-    rubric = runspec.load(before.spec).resolved_rubric
-    if rubric.name != name or not await Registry(engine).holds(rubric):
-        return fact.spec
-    return fact.spec | {"rubric": before.spec["rubric"]}
+        return settings
+    return settings | {"rubric": await resolve(engine, name, title)}

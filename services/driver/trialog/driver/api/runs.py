@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import Query, Request, Response
 
-from trialog.driver.api import asking, schemas
+from trialog.driver.api import asking, rubric_names, schemas
 from trialog.driver.api.code import code_for
 from trialog.driver.api.dependencies import Deps, Reading
 from trialog.driver.api.problems import invalid
@@ -27,7 +28,7 @@ from trialog.driver.api.routing import (
 from trialog.driver.api.steps import run_with_steps
 from trialog.driver.views import Doc, timestamp
 from trialog.proto import events as ev
-from trialog.proto.canonical import bytes_digest
+from trialog.proto.canonical import bytes_digest, digest
 from trialog.proto.policy import initial_weights
 
 _PARTITION = 0
@@ -75,14 +76,17 @@ async def create_run(
     request: Request, deps: Deps, reader: Reading, idempotency_key: asking.IdempotencyKey = None
 ) -> Response:
     """Record a run; the driver begins with it at once."""
-    text, latest = await asking.with_rubric(deps, await asking.body_of(request))
-    spec = asking.validated(text)
+    given = asking.read(await asking.body_of(request))
+    settings = await rubric_names.resolve_in(deps.engine, given, asking.TITLE)
+    spec = asking.validated(json.dumps(settings))
     run_id = asking.new_run_id(idempotency_key)
     weights = await asyncio.to_thread(initial_weights, spec.n_worlds)
     code = await code_for(deps, spec)
-    fact = ev.RunRequested(spec.recorded(), run_id, bytes_digest(weights), code=code)
+    fact = ev.RunRequested(
+        spec.recorded(), run_id, bytes_digest(weights), code=code, asked=digest(given)
+    )
     keyed = idempotency_key is not None
-    asked = asking.Asked(run_id, fact, weights, _PARTITION, keyed, latest)
+    asked = asking.Asked(run_id, fact, weights, _PARTITION, keyed)
     return await asking.record(deps, reader, asked)
 
 
