@@ -37,7 +37,7 @@ _IMPURE = {
 }
 _ALLOWED = {"msgspec", "pydantic"}
 # FastAPI's own types are starlette's.
-_BROUGHT_BY = {"starlette": "fastapi"}
+_BROUGHT_BY = {"starlette": "fastapi", "pydantic_core": "pydantic"}
 
 
 @pytest.mark.parametrize("service", SERVICES)

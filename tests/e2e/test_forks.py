@@ -42,12 +42,15 @@ def test_the_golden_fork_executes_what_the_rubric_changes(
     assert counts["executed"] == {
         "build_world": 0,
         "generate": 12,
-        "verify": 12,
+        "verify": 1,
         "judge_call": 18,
         "judge": 18,
         "train_step": 3,
     }
-    assert counts["recovered"] == NOTHING | {"build_world": 3, "generate": 6, "verify": 6}
+    # Of the trajectories that are made anew, all but s2-p0-n1 come out as they were.
+    assert counts["recovered"] == NOTHING | {"build_world": 3, "generate": 6, "verify": 17}
+    checked = [e["data"] for e in fork.events("TrialVerified") if not e["data"].get("provenance")]
+    assert [data["trial_id"] for data in checked] == ["s2-p0-n1"]
     calls = cluster.judge_calls() - before
     assert len(calls) == 18 and set(calls.values()) == {1}
     theirs, ours = blobs(injected), blobs(fork)

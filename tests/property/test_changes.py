@@ -32,7 +32,7 @@ def keys_of(asked: ev.RunRequested) -> dict[str, set[str]]:
     return {
         "build_world": {keys.world("w0")},
         "generate": {keys.generate(TRIAL, "w", "p")},
-        "verify": {keys.verify("t")},
+        "verify": {keys.verify("w0", "t")},
         "judge_call": {key for _, key in keys.calls(VERIFIED)},
         "judge": {keys.judge(VERIFIED)},
         "train_step": {keys.step(1, "p", ["j"])},
@@ -114,7 +114,7 @@ def test_a_fork_with_nothing_changed_has_no_reasons() -> None:
             {"seed": 3},
             {
                 kind: ["seed changed: none -> 3"]
-                for kind in ("build_world", "generate", "judge_call", "judge")
+                for kind in ("build_world", "generate", "verify", "judge_call", "judge")
             },
         ),
         (

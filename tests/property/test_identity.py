@@ -26,7 +26,7 @@ INPUTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "limits": JSON,
         "fault_rates": JSON,
     },
-    "verify_key": {"code": WORD, "trajectory_digest": WORD, "verifier": WORD},
+    "verify_key": {"code": WORD, "world_key": WORD, "trajectory_digest": WORD, "verifier": WORD},
     "call_key": {"model": JSON, "request": JSON, "trajectory_digest": WORD},
     "judge_key": {
         "checks": WORD,
@@ -70,7 +70,9 @@ def test_inputs_do_not_trade_places(data: st.DataObject) -> None:
     one, other = data.draw(WORD), data.draw(WORD)
 
     def key(trajectory: str, verifier: str) -> str:
-        return identity.verify_key(code="", trajectory_digest=trajectory, verifier=verifier)
+        return identity.verify_key(
+            code="", world_key="w", trajectory_digest=trajectory, verifier=verifier
+        )
 
     assert (key(one, other) == key(other, one)) == (one == other)
 

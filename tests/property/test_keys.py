@@ -34,7 +34,7 @@ def keys_of(spec: RunSpec, code: dict[str, str] | None = None) -> dict[str, Any]
     return {
         "world": keys.world("w0"),
         "generate": keys.generate(TRIAL, "w", "p"),
-        "verify": keys.verify("t"),
+        "verify": keys.verify("w0", "t"),
         "calls": sorted(key for _, key in keys.calls(verified())),
         "judge": keys.judge(verified()),
         "step": keys.step(1, "p", ["j"]),
@@ -138,7 +138,7 @@ def test_texts_of_any_kind_in_a_trajectory_neither_crash_nor_meet(one: str, othe
     def trajectory(text: str) -> str:
         return digest({"turns": [{"said": text}], "answer": text, "files": [text], "state": "s"})
 
-    made = [keys.verify(trajectory(text)) for text in (one, other)]
+    made = [keys.verify("w0", trajectory(text)) for text in (one, other)]
     assert (made[0] == made[1]) == (one == other)
     calls = [keys.calls(verified(trajectory=trajectory(text)))[0][1] for text in (one, other)]
     assert (calls[0] == calls[1]) == (one == other)
@@ -264,4 +264,6 @@ def test_twins_have_a_judgment_each(spec: Json, trajectory: str) -> None:
     keys = Keys(RunSpec.model_validate(spec), {})
     assert keys.judge(verified(TRIAL, trajectory)) != keys.judge(verified(TWIN, trajectory))
     assert keys.generate(TRIAL, "w", "p") != keys.generate(TWIN, "w", "p")
-    assert keys.verify(trajectory) == keys.verify(trajectory), "what is verified is no trial"
+    assert keys.verify("w0", trajectory) == keys.verify("w0", trajectory), (
+        "what is verified is no trial"
+    )

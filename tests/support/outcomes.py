@@ -115,7 +115,7 @@ class Outcomes:
         return ev.TrialVerified(
             origin.trial_id,
             origin.step,
-            self.keys.verify(origin.digest),
+            self.keys.verify(self.world_of(origin.trial_id), origin.digest),
             right,
             secret if right else None,
             origin.digest,

@@ -28,6 +28,7 @@ from trialog.proto.keys import Asked, pinned
 from trialog.proto.policy import initial_weights
 from trialog.proto.runspec import RunSpec
 from trialog.proto.work import CALL, WorkName, call_work_key, origin_slot
+from trialog.spine import lineage
 from trialog.spine.log import Append, Claim, Fail, Finish, NewWork, Recorded, Verdict, new_event
 from trialog.spine.memory.clock import ManualClock
 from trialog.spine.memory.log import MemoryLog
@@ -37,6 +38,7 @@ RUN = "r-abcdefghijklmnop"
 LEASE_MS = 1_000
 
 _T = TypeVar("_T")
+_Looked = TypeVar("_Looked", ev.TrialVerified, ev.Judged)
 
 
 def now(reading: Coroutine[Any, Any, _T]) -> _T:
@@ -77,8 +79,8 @@ class Driver:
 
     def _decide(self, state: RunState) -> bool:
         now_ms = self.site.clock().timestamp() * 1000
-        lineage = now(self._ancestors.of(state))
-        decision = decide(state, now_ms, self.site.draw.random, lineage)
+        above = now(self._ancestors.of(state))
+        decision = decide(state, now_ms, self.site.draw.random, above)
         for data in decision.blobs:
             self.site.blobs[bytes_digest(data)] = data
         if not decision.facts and not decision.closes:
@@ -266,11 +268,20 @@ class Site:
 
     def _verify(self, me: int, name: WorkName, verdict: Verdict) -> Generator[None]:
         yield
-        fact = self.outcomes[name.run_id].verified(self._origin(name))
+        made, origin = self.outcomes[name.run_id], self._origin(name)
+        fact = made.verified(origin)
+        kept = self._inherited(name, f"verified:{name.subject}", fact.action_key, ev.TrialVerified)
+        if kept is not None:
+            fact = replace(kept, blob=origin.blob, settled=False)
         self._finish(me, name, verdict.fence, fact)
 
     def _judge(self, me: int, name: WorkName, verdict: Verdict) -> Generator[None]:
         made, origin, found = self.outcomes[name.run_id], self._origin(name), 0
+        kept = self._inherited(name, f"end:{name.subject}", made.keys.judge(origin), ev.Judged)
+        if kept is not None:
+            yield
+            self._finish(me, name, verdict.fence, kept)
+            return
         calls = made.keys.calls(origin)
         for asked, key in calls:
             answer = yield from self._call(me, name, asked, key)
@@ -282,6 +293,13 @@ class Site:
             return
         yield
         self._finish(me, name, verdict.fence, made.judged(origin, len(calls), found))
+
+    def _inherited(
+        self, name: WorkName, slot: str, key: str, kind: type[_Looked]
+    ) -> _Looked | None:
+        """Return what an ancestor has of an action, as a worker looks it up before it begins."""
+        ancestors = self.outcomes[name.run_id].request.lineage
+        return now(lineage.recovered(self.log, ancestors, slot, key, kind))
 
     def _call(
         self, me: int, name: WorkName, asked: Asked, key: str

@@ -174,14 +174,5 @@ def inherited(site: Site, run_id: str) -> set[Action]:
 
 
 def needless(site: Site, run_id: str) -> set[Action]:
-    """Return what a run executed although its lineage had it, but for what comes with trials."""
-    done = executed(site, run_id)
-    return (done & inherited(site, run_id)) - brought(done, done)
-
-
-def brought(actions: set[Action], done: set[Action]) -> set[Action]:
-    """Return those actions that come with a trial that is tried anew: its verification and its
-    judgment are made even where the trajectory comes out as it was, but no call that was made
-    before (docs/invariants.md, I9)."""
-    tried = {subject for kind, subject, _ in done if kind == "generate"}
-    return {one for one in actions if one[0] in ("verify", "judge") and one[1] in tried}
+    """Return what a run executed although its lineage had it: nothing, by I9."""
+    return executed(site, run_id) & inherited(site, run_id)

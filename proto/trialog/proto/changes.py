@@ -68,6 +68,7 @@ def _generate(one: _Side, other: _Side) -> Iterator[str]:
 
 
 def _verify(one: _Side, other: _Side) -> Iterator[str]:
+    yield from _seed(one, other)
     yield from _code("verifier code", one.code.verifier, other.code.verifier)
 
 

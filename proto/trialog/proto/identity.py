@@ -54,9 +54,12 @@ def generate_key(
     )
 
 
-def verify_key(*, code: str, trajectory_digest: str, verifier: str) -> str:
-    """Key of checking a trajectory and the final state in it."""
-    return action_key("verify", code, trajectory=trajectory_digest, verifier=verifier)
+def verify_key(*, code: str, world_key: str, trajectory_digest: str, verifier: str) -> str:
+    """Key of checking a trajectory, and the final state in it, against the world that it was made
+    in: an answer that is right in one is wrong in another."""
+    return action_key(
+        "verify", code, world=world_key, trajectory=trajectory_digest, verifier=verifier
+    )
 
 
 def call_key(*, model: Part, request: dict[str, Any], trajectory_digest: str) -> str:

@@ -154,10 +154,15 @@ class Keys:
         self._limits = canonical_text({"max_turns": spec.max_turns})
         self._faults = canonical_text({"flaky_trial_rate": spec.faults.flaky_trial_rate})
         self._shared: dict[str, CanonicalText] = {}
+        self._worlds: dict[str, str] = {}
 
     def world(self, world_id: str) -> str:
         """Key of building a world."""
-        return identity.world_key(world_id=world_id, seed=self._spec.seed)
+        key = self._worlds.get(world_id)
+        if key is None:
+            key = identity.world_key(world_id=world_id, seed=self._spec.seed)
+            self._worlds[world_id] = key
+        return key
 
     def generate(self, trial_id: str, world_digest: str, weights_digest: str) -> str:
         """Key of an agent's try."""
@@ -173,10 +178,13 @@ class Keys:
             fault_rates=self._faults,
         )
 
-    def verify(self, trajectory_digest: str) -> str:
-        """Key of checking a trajectory."""
+    def verify(self, world_id: str, trajectory_digest: str) -> str:
+        """Key of checking a trajectory that was made in a world."""
         return identity.verify_key(
-            code=self._code.verifier, trajectory_digest=trajectory_digest, verifier=VERIFIER
+            code=self._code.verifier,
+            world_key=self.world(world_id),
+            trajectory_digest=trajectory_digest,
+            verifier=VERIFIER,
         )
 
     def calls(self, fact: ev.TrialVerified) -> list[tuple[Asked, str]]:

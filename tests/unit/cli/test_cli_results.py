@@ -86,7 +86,7 @@ def test_what_a_fork_is_stands_in_the_table_and_in_json(served: Served, trialog)
         "ancestors": [{"run_id": OTHER, "position": 147}, {"run_id": RUN, "position": 12}],
     }
     about = {"parent": OTHER, "mode": "rescore", "from_step": 2}
-    served.driver.add_run(labels={"team": "blue"}, pause_reason="too dear", **about)
+    served.driver.add_run(labels={"team": "blue"}, pause_reason="too dear", **about)  # type: ignore[arg-type]
     lines = trialog("show", RUN).splitlines()
     assert f"parent     {OTHER} as it was at position 147" in lines
     assert {"mode       rescore", "from step  2", "labels     team=blue"} <= set(lines)

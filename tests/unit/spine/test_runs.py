@@ -48,14 +48,14 @@ async def run_of(
 def keys_of(run: Run) -> tuple[str, str, str]:
     return (
         run.keys.generate("s0-p0-n0", "w", "p"),
-        run.keys.verify("t"),
+        run.keys.verify("w0", "t"),
         run.keys.step(0, "p", ["j"]),
     )
 
 
 def expected(code: dict[str, str], **settings: Any) -> tuple[str, str, str]:
     keys = Keys(runspec.load(f.run_requested(**settings).spec), code)
-    return keys.generate("s0-p0-n0", "w", "p"), keys.verify("t"), keys.step(0, "p", ["j"])
+    return keys.generate("s0-p0-n0", "w", "p"), keys.verify("w0", "t"), keys.step(0, "p", ["j"])
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[Any]:

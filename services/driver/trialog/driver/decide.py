@@ -15,6 +15,7 @@ from trialog.driver.lineage import NOTHING, Lineage
 from trialog.driver.state import CRASH, RunState, Step, Trial, worlds_of
 from trialog.proto import events as ev
 from trialog.proto.canonical import bytes_digest, canonical
+from trialog.proto.ids import parse_trial_id
 from trialog.proto.policy import world_of
 from trialog.proto.work import keys_of_trial, step_subject
 
@@ -174,7 +175,8 @@ def _recovered(
     """Yield a recovered trajectory and what follows from it as far as that was recorded too; the
     last of them offers the work that is left."""
     trial_id = tried.trial_id
-    key = state.keys.verify(tried.digest)
+    world = world_of(parse_trial_id(trial_id).prompt, state.spec.n_worlds)
+    key = state.keys.verify(world, tried.digest)
     verified = lineage.recover(ev.TrialVerified, trial_id, key)
     yield replace(tried, settled=verified is not None)
     if verified is not None:

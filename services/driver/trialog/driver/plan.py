@@ -134,8 +134,7 @@ class Plan:
             case ev.TrialRequested():
                 self._one(row, "generate", fact.settled, _UNRECORDED)
                 if not fact.settled:
-                    row.actions["verify"].execute(1, [_ANEW])
-                    self._judge_anew(row, _ANEW)
+                    self._guess_after(row)
             case ev.TrajectoryRecorded():
                 self._one(row, "verify", fact.settled, _UNRECORDED)
                 if not fact.settled:
@@ -152,7 +151,7 @@ class Plan:
                 row.actions["judge_call"].recovered += fact.bill.calls
                 row.actions["train_step"].recovered += int(fact.trained)
             case ev.StepRequested():
-                self._one(row, "train_step", fact.settled, "its judgments are made anew")
+                self._one(row, "train_step", fact.settled, _UNRECORDED)
             case _:
                 pass
 
@@ -164,6 +163,12 @@ class Plan:
 
     def _why(self, kind: str, otherwise: str) -> Sequence[str]:
         return self._changes.get(kind) or [otherwise]
+
+    def _guess_after(self, row: StepPlan) -> None:
+        """A trial is tried anew: whether the rest of it is there already depends on what comes
+        out."""
+        reason = _ANEW if self._changes.get("generate") else _UNRECORDED
+        self._guess(row, 1, reason, ("verify", "judge"))
 
     def _judge_anew(self, row: StepPlan, reason: str) -> None:
         """The judgment is made; whether its calls are depends on what comes out: the tree may have
@@ -190,8 +195,14 @@ class Plan:
         row.actions["train_step"].guess(last - first + 1, reason)
         return row
 
-    def _guess(self, row: StepPlan, trials: int, reason: str) -> None:
-        for kind in ("generate", "verify", "judge"):
+    def _guess(
+        self,
+        row: StepPlan,
+        trials: int,
+        reason: str,
+        kinds: Sequence[str] = ("generate", "verify", "judge"),
+    ) -> None:
+        for kind in kinds:
             row.actions[kind].guess(trials, reason)
         row.actions["judge_call"].guess(trials * len(self._asked), reason)
         for criterion in self._asked:
@@ -235,8 +246,14 @@ class Plan:
         return estimate | {
             "tokens": {"at_least": round(tokens[0]), "at_most": round(tokens[1])},
             "usd": {"at_least": round(usd[0], 6), "at_most": round(usd[1], 6)},
-            "basis": f"the mean by criterion of {known} recorded call(s)",
+            "basis": f"the mean by criterion of {known} recorded call(s){_lacking(costs, most)}",
         }
+
+
+def _lacking(costs: Mapping[str, CallCost], calls: Mapping[str, int]) -> str:
+    """Say of which criteria no call is recorded."""
+    names = sorted(set(calls) - set(costs))
+    return f"; of all of them for {', '.join(names)}, which has none" if names else ""
 
 
 def _tokens(cost: CallCost) -> int:

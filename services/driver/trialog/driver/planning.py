@@ -20,6 +20,7 @@ from trialog.spine.postgres.log import PostgresLog
 
 _SAMPLE = 2000
 _DRY = "r-dry"
+_OTHER_START = "n_worlds changed, and with it the first weights"
 
 
 async def planned(
@@ -43,6 +44,10 @@ async def counted(
     parent."""
     state = fold.begin(_DRY, partition, request)
     ancestors = Ancestors(log)
+    if request.lineage and await _starts_otherwise(log, request):
+        # Of the first step only: those after it tell of the step before.
+        generate = [*reasons.get("generate", ()), _OTHER_START]
+        reasons = {**reasons, "generate": generate}
     plan = Plan(state, reasons)
     asked: set[str] = set()
     while (step := state.step) is not None:
@@ -64,6 +69,15 @@ async def counted(
         last = number + 1 >= state.spec.n_steps
         state.step = None if last else fold.new_step(state, number + 1)
     return plan
+
+
+async def _starts_otherwise(log: EventLog, request: ev.RunRequested) -> bool:
+    """Whether a fork begins with other weights than its parent did."""
+    event = await log.at_slot(request.lineage[0].run_id, "run")
+    assert event is not None
+    parent = event.fact()
+    assert isinstance(parent, ev.RunRequested)
+    return parent.initial_weights != request.initial_weights
 
 
 async def _trained_alike(log: EventLog, request: ev.RunRequested) -> bool:

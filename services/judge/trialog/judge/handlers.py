@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from trialog.judge import scoring
 from trialog.judge.calls import Answer, Calls
@@ -17,6 +18,7 @@ from trialog.proto import events as ev
 from trialog.proto.ids import parse_trial_id
 from trialog.proto.keys import model_of
 from trialog.proto.policy import world_of
+from trialog.spine import lineage
 from trialog.spine.blobs import BlobStore
 from trialog.spine.consumer import AttemptFailedError, Held
 from trialog.spine.runs import Run
@@ -45,6 +47,9 @@ class Handlers:
     async def _judge(self, held: Held) -> None:
         fact = held.origin
         assert isinstance(fact, ev.TrialVerified)
+        if (kept := await _recovered(held, fact)) is not None:
+            await held.finish(kept)
+            return
         spec = held.run.spec
         rubric = spec.resolved_rubric
         evidence = await self._evidence(fact, needed=rubric.scoring != "check")
@@ -69,6 +74,24 @@ class Handlers:
         return Evidence(fact.trial_id, trajectory, fact.verified, fact.found_doc, fact.n_turns)
 
 
+async def _recovered(held: Held, fact: ev.TrialVerified) -> ev.Judged | None:
+    """Return the judgment that an ancestor has of the same: its calls are paid for."""
+    run, slot = held.run, f"end:{fact.trial_id}"
+    key, ancestors = run.keys.judge(fact), run.request.lineage
+    kept = await lineage.recovered(held.log, ancestors, slot, key, ev.Judged)
+    if kept is None:
+        return None
+    return replace(kept, world_id=_world_of(run, fact), unpinned=_is_unpinned(run, fact))
+
+
+def _world_of(run: Run, fact: ev.TrialVerified) -> str:
+    return world_of(parse_trial_id(fact.trial_id).prompt, run.spec.n_worlds)
+
+
+def _is_unpinned(run: Run, fact: ev.TrialVerified) -> bool:
+    return fact.unpinned or bool(run.other)
+
+
 def _verdict(reply: ev.JudgeCallRecorded) -> Verdict:
     assert reply.score is not None
     return Verdict(reply.score, reply.scores)
@@ -90,7 +113,7 @@ def _judged(
     return ev.Judged(
         fact.trial_id,
         fact.step,
-        world_of(parse_trial_id(fact.trial_id).prompt, run.spec.n_worlds),
+        _world_of(run, fact),
         run.keys.judge(fact),
         judgment.digest,
         judgment.score,
@@ -101,5 +124,5 @@ def _judged(
         judgment.scores,
         _bill(answer.reply for answer in answers),
         _bill(answer.reply for answer in answers if not answer.made),
-        unpinned=fact.unpinned or bool(run.other),
+        unpinned=_is_unpinned(run, fact),
     )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from msgspec.structs import replace
 from prometheus_client import Histogram
 
 from trialog.proto import events as ev
@@ -23,9 +24,9 @@ from trialog.sandbox.provider import Sandbox, SandboxProvider, SandboxSpec
 from trialog.sandbox.snapshot import Snapshot
 from trialog.sandbox.verifiers import reference as verifier
 from trialog.sandbox.worlds import reference as worlds
+from trialog.spine import lineage
 from trialog.spine.blobs import BlobStore
 from trialog.spine.consumer import AttemptFailedError, Held
-from trialog.spine.runs import Run
 
 _SETUP_S = 60.0
 FORK_SECONDS = Histogram(
@@ -93,7 +94,7 @@ class Handlers:
         else:
             assert isinstance(fact, ev.TrajectoryRecorded)
             snapshot = record.final_state(await self._blobs.get(fact.blob))
-        await held.finish(_verify(held.run, fact, snapshot))
+        await held.finish(await _verified(held, fact, snapshot))
 
     async def _generate(
         self, held: Held, fact: ev.TrialRequested
@@ -167,11 +168,18 @@ def _built(world_id: str, seed: int | None) -> worlds.ReferenceWorld:
     return worlds.build(world_id, seed)
 
 
-def _verify(run: Run, fact: ev.TrajectoryRecorded, snapshot: Snapshot) -> ev.TrialVerified:
-    """Check the final state against the pristine world, never against the agent's copy."""
+async def _verified(held: Held, fact: ev.TrajectoryRecorded, snapshot: Snapshot) -> ev.Fact:
+    """Check the final state against the pristine world, never against the agent's copy; what an
+    ancestor has checked so is not checked again."""
+    run = held.run
     world_id = world_of(parse_trial_id(fact.trial_id).prompt, run.spec.n_worlds)
+    key = run.keys.verify(world_id, fact.digest)
+    unpinned = fact.unpinned or verifier_code() in run.other
+    slot = f"verified:{fact.trial_id}"
+    kept = await lineage.recovered(held.log, run.request.lineage, slot, key, ev.TrialVerified)
+    if kept is not None:
+        return replace(kept, blob=fact.blob, settled=False, unpinned=unpinned)
     found = verifier.verify(_built(world_id, run.spec.seed), snapshot)
-    key = run.keys.verify(fact.digest)
     return ev.TrialVerified(
         fact.trial_id,
         fact.step,
@@ -181,5 +189,5 @@ def _verify(run: Run, fact: ev.TrajectoryRecorded, snapshot: Snapshot) -> ev.Tri
         fact.digest,
         fact.blob,
         fact.n_turns,
-        unpinned=fact.unpinned or verifier_code() in run.other,
+        unpinned=unpinned,
     )
