@@ -46,7 +46,7 @@ def wipe_nats(cluster: Cluster) -> None:
 
 
 def kill_judge(cluster: Cluster) -> None:
-    cluster.kill_and_wait("judge-1")
+    cluster.kill_and_wait(cluster.running("judge")[0])
 
 
 @pytest.mark.parametrize("strike", [kill_driver, wipe_nats, kill_judge])

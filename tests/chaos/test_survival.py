@@ -81,7 +81,7 @@ def test_judge_killed_while_it_waits_for_replies(cluster: Cluster) -> None:
     before = cluster.judge_calls()
     run = cluster.run(tool_latency_s=0, judge_latency_s=1.0, n_steps=1)
     run.wait_for("JudgeCallStarted")
-    cluster.kill_and_wait("judge-1")
+    cluster.kill_and_wait(cluster.running("judge")[0])
     assert run.wait()["state"] == "completed"
     assert_once(run)
     recorded = len(run.events("JudgeCallRecorded"))

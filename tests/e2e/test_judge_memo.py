@@ -199,7 +199,7 @@ def test_what_a_killed_judge_paid_without_a_record_is_the_only_repeat_and_shows(
         run = cluster.run(tool_latency_s=0, judge_latency_s=1.5, n_steps=1, rubric=whole("killed"))
         until(lambda: cluster.judge_calls() - before)
         assert run.get()["cost"]["calls_unrecorded"] >= 1, "in flight"
-        cluster.kill_and_wait("judge-1")
+        cluster.kill_and_wait(cluster.running("judge")[0])
         completed(run)
     finally:
         cluster.scale("judge", 2)

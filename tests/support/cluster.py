@@ -154,13 +154,17 @@ class Cluster(StackThread):
         answer = httpx.get(f"http://127.0.0.1:{port}/v1/calls", timeout=10)
         return Counter(answer.json()["by_key"])
 
-    def scale(self, kind: str, count: int) -> None:
-        """Start or stop processes until that many of a kind run."""
-        names = sorted(
+    def running(self, kind: str) -> list[str]:
+        """Return the names of a kind's processes that run now, in order."""
+        return sorted(
             name
             for name, process in self.stack.processes.items()
             if name.startswith(f"{kind}-") and process.pid is not None
         )
+
+    def scale(self, kind: str, count: int) -> None:
+        """Start or stop processes until that many of a kind run."""
+        names = self.running(kind)
         for name in names[count:]:
             self.call(self.stack.stop_service(name))
         for _ in range(count - len(names)):
