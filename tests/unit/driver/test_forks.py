@@ -12,7 +12,7 @@ from support.site import now
 from support.sources import assert_sources
 from support.trees import Tree, counted, executed, needless
 from trialog.driver.ancestors import Ancestors
-from trialog.driver.decide import decide
+from trialog.driver.decide import chunks, decide
 from trialog.driver.forking import ForkRefusedError
 from trialog.driver.relay import _is_offered
 from trialog.proto import events as ev
@@ -328,3 +328,18 @@ def test_kept_steps_that_the_parent_has_not_are_said(tree: Tree) -> None:
     parent = tree.run(**SHAPE)
     with pytest.raises(ForkRefusedError, match="has 0 applied step"):
         tree.fork(parent, from_step=1)
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 500])
+def test_a_cut_decision_keeps_a_request_and_its_answer_together(
+    tree: Tree, parent: str, most: int
+) -> None:
+    facts = tree.decided(tree.fork(parent, lr=1.0))
+    cut = list(chunks(facts, most))
+    assert [fact for chunk in cut for fact in chunk] == facts and all(cut)
+    assert len(cut) > 1 or most == 500
+    for chunk in cut:
+        settled = {fact.trial_id for fact in chunk if isinstance(fact, ev.TrialRequested)}
+        assert settled == {fact.trial_id for fact in chunk if isinstance(fact, ev.Judged)}
+        asked = {fact.world_id for fact in chunk if isinstance(fact, ev.WorldRequested)}
+        assert asked == {fact.world_id for fact in chunk if isinstance(fact, ev.WorldBuilt)}
