@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any
 
 _MAX_EXACT = 2**53
+_KEPT_NAMES = 16
 
 
 class NotCanonicalError(ValueError):
@@ -94,13 +96,24 @@ def _array(value: Sequence[Any]) -> str:
 
 
 def _object(value: dict[Any, Any]) -> str:
-    if not all(isinstance(key, str) for key in value):
+    names = tuple(value)
+    written = _kept_names(names) if len(names) <= _KEPT_NAMES else _names(names)
+    return "{" + ",".join([name + _text(value[key]) for key, name in written]) + "}"
+
+
+def _names(names: tuple[Any, ...]) -> list[tuple[str, str]]:
+    """Return the keys of an object in order, each with its text and colon."""
+    if not all(isinstance(key, str) for key in names):
         raise NotCanonicalError("an object's keys must be strings")
     # Among ASCII keys the order of characters is that of UTF-16 code units. A surrogate pair and
     # the character it spells tie there: the text itself decides.
-    plain = all(map(str.isascii, value))
-    keys = sorted(value) if plain else sorted(value, key=lambda key: (_utf16(key), key))
-    return "{" + ",".join([f"{encode_basestring(key)}:{_text(value[key])}" for key in keys]) + "}"
+    plain = all(map(str.isascii, names))
+    keys = sorted(names) if plain else sorted(names, key=lambda key: (_utf16(key), key))
+    return [(key, f"{encode_basestring(key)}:") for key in keys]
+
+
+# Inputs of one kind have the same few keys, time and again.
+_kept_names = lru_cache(maxsize=1024)(_names)
 
 
 def _utf16(key: str) -> bytes:
