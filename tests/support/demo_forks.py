@@ -80,8 +80,8 @@ def _changed(golden: Golden, fork: Golden, parent: Events, first: int) -> ForkFa
         log.judge(name, calls=1, paid=1, retried=name in fork["judge_retried"])
     log.add("RunCompleted")
     n, retried = len(fork["trajectories"]), len(fork["judge_retried"])
-    executed = {"generate": len(later), "verify": len(later), "judge_call": n, "judge": n}
-    recovered = {"build_world": 3, "generate": n - len(later), "verify": n - len(later)}
+    executed = {"generate": len(later), "verify": 1, "judge_call": n, "judge": n}
+    recovered = {"build_world": 3, "generate": n - len(later), "verify": n - 1}
     return ForkFacts(
         run=_run(log, fork, executed | {"train_step": 3}, recovered, spent=n, memo=retried),
         trials=_trials(fork),

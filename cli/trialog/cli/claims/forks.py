@@ -80,6 +80,7 @@ def recovered(facts: Facts) -> Row:
     worlds = sum(event["type"] == "WorldBuilt" for event in same)
     first = facts.golden_fork["steps"][0]
     wanted = len({reward["world_id"] for reward in first["rewards"]})
+    verified = len(facts.golden_fork["trajectories"]) - _otherwise(facts)
     counts = fork.counts("recovered")
     return row(
         "Fork: worlds and step 0 are the parent's, byte for byte",
@@ -87,8 +88,16 @@ def recovered(facts: Facts) -> Row:
         f"{worlds} worlds, {len(same) - worlds} trajectories",
         (worlds, len(same) - worlds) == (wanted, first["n"])
         and len(ours) == len(same)
-        and counts == _only({BUILD_WORLD: wanted, GENERATE: first["n"], VERIFY: first["n"]}),
+        and counts == _only({BUILD_WORLD: wanted, GENERATE: first["n"], VERIFY: verified}),
     )
+
+
+def _otherwise(facts: Facts) -> int:
+    """Return how many trajectories of the fork are not the parent's: the rest, also where it is
+    generated anew, is verified already."""
+    before, after = facts.golden["trajectories"], facts.golden_fork["trajectories"]
+    kept = ("turns", "answer", "files")
+    return sum(any(after[name][key] != before[name][key] for key in kept) for name in after)
 
 
 def _recovered(events: Iterable[Event]) -> dict[tuple[str, int], Event]:
@@ -110,7 +119,14 @@ def executed(facts: Facts) -> Row:
     """What follows from the rubric is executed, once each, and nothing else."""
     steps = facts.golden_fork["steps"]
     trials, later = sum(step["n"] for step in steps), sum(step["n"] for step in steps[1:])
-    wanted = {GENERATE: later, VERIFY: later, CALL: trials, JUDGE: trials, TRAIN_STEP: len(steps)}
+    verified = _otherwise(facts)
+    wanted = {
+        GENERATE: later,
+        VERIFY: verified,
+        CALL: trials,
+        JUDGE: trials,
+        TRAIN_STEP: len(steps),
+    }
     return _executes("Fork: the rest is executed, once each", facts.forks.changed, _only(wanted))
 
 
