@@ -12,6 +12,7 @@ REQUEST = {
     "trial_id": "s0-p0-n0",
     "rubric": {"name": "r", "weights": {"correct": 1.0}},
     "trajectory": {"turns": [], "files": []},
+    "model": {"model": "reference-judge", "temperature": 0.0, "max_tokens": 1024},
     "verified": True,
 }
 
