@@ -21,6 +21,11 @@ class Provenance(msgspec.Struct, frozen=True):
     position: int
 
 
+def source_of(known: Provenance | None, run_id: str, position: int) -> Provenance:
+    """Return where a fact that stands at a place was first recorded: there, unless it says."""
+    return known or Provenance(run_id, position)
+
+
 class Bill(msgspec.Struct, frozen=True, omit_defaults=True):
     """What judge calls cost, to the millionth of a dollar."""
 

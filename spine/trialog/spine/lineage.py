@@ -27,6 +27,6 @@ async def recovered(
         for event in await log.at_slots(ancestor.run_id, [slot], ancestor.position):
             fact = event.fact()
             if isinstance(fact, kind) and fact.action_key == key:
-                source = fact.provenance or ev.Provenance(event.run_id, event.position)
+                source = ev.source_of(fact.provenance, event.run_id, event.position)
                 return replace(fact, provenance=source)
     return None

@@ -53,8 +53,9 @@ class Ancestors:
             state, [*worlds, *(f"step-applied:{step}" for step in ahead)]
         )
         whole = whole_steps(seen)
-        if _is_whole(state, whole):
-            return Lineage(number, whole, found_in(seen))
+        lineage = Lineage(number, whole, found_in(seen))
+        if not state.step.trials and lineage.whole_from(state, number, state.weights_digest):
+            return lineage
         trials = [str(name) for name in names_of(state.spec, number)]
         slots = [f"{stage}:{trial}" for trial in trials for stage in _STAGES]
         seen += await self._seen_by_all(state, slots)
@@ -102,17 +103,6 @@ class Ancestors:
     async def _seen(self, ancestor: ev.Provenance, slots: Sequence[str]) -> list[Seen]:
         """Return the facts in an ancestor's slots, as far as this run sees it."""
         return _seen(await self._log.at_slots(ancestor.run_id, slots, ancestor.position))
-
-
-def _is_whole(state: RunState, whole: dict[int, list[ev.StepApplied]]) -> bool:
-    """Whether the step in progress is recovered whole: then its trials need no look-up."""
-    step = state.step
-    if step is None or step.trials or state.rescoring:
-        return False
-    if step.number < state.request.from_step:
-        return True
-    key = state.keys.step_inputs(step.number, state.weights_digest, worlds_of(state.spec))
-    return Lineage(step.number, whole).whole_step(step.number, key) is not None
 
 
 def _seen(events: Iterable[Recorded]) -> list[Seen]:

@@ -127,19 +127,16 @@ def _request_worlds(state: RunState, lineage: Lineage, decision: Decision) -> No
 
 
 def _recover_whole(state: RunState, step: Step, lineage: Lineage, decision: Decision) -> bool:
-    """Recover steps whole, one after the other, as long as their inputs are an ancestor's; those
-    below ``from_step`` stand with any inputs, under this run's own key."""
+    """Recover steps whole, one after the other, as long as an ancestor has them."""
     if step.trials or state.rescoring:
         return False
-    worlds, weights, number = worlds_of(state.spec), state.weights_digest, step.number
+    weights, number = state.weights_digest, step.number
     crash = None if state.crashed else state.spec.faults.crash_driver_after_step
     while number < state.spec.n_steps and (crash is None or number <= crash):
-        key = state.keys.step_inputs(number, weights, worlds)
-        stands = number < state.request.from_step
-        applied = lineage.whole_step(number, None if stands else key)
+        applied = lineage.whole_from(state, number, weights)
         if applied is None:
             break
-        decision.facts.append(replace(applied, inputs_key=key) if stands else applied)
+        decision.facts.append(applied)
         weights, number = applied.digest, number + 1
     return number > step.number
 

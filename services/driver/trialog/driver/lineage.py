@@ -7,13 +7,13 @@ provenance, so recording it says where it was paid for.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from trialog.driver.state import RunState, worlds_of
 from trialog.proto import events as ev
 from trialog.proto.work import step_subject
 
@@ -56,6 +56,15 @@ class Lineage:
                 return applied
         return None
 
+    def whole_from(self, state: RunState, step: int, weights: str) -> ev.StepApplied | None:
+        """Return what a run records of a whole step that would begin from some weights. One below
+        ``from_step`` stands as the parent has it, under this run's own key."""
+        key = state.keys.step_inputs(step, weights, worlds_of(state.spec))
+        if step >= state.request.from_step:
+            return self.whole_step(step, key)
+        stands = self.whole_step(step, None)
+        return stands and replace(stands, inputs_key=key)
+
 
 NOTHING = Lineage()
 """The lineage of a run that has no ancestors."""
@@ -84,7 +93,7 @@ def found_in(seen: Iterable[Seen]) -> dict[tuple[str, str], Paid]:
 
 def recovered(fact: _Paid, seen: Seen) -> _Paid:
     """Return a fact as a fork records it: with where it was first recorded."""
-    source = fact.provenance or ev.Provenance(seen.run_id, seen.position)
+    source = ev.source_of(fact.provenance, seen.run_id, seen.position)
     if not isinstance(fact, ev.WorldBuilt | ev.StepApplied) and fact.unpinned:
         fact = replace(fact, unpinned=False)  # its key is what this run expects
     return replace(fact, provenance=source)
@@ -94,44 +103,32 @@ def whole_steps(seen: Iterable[Seen]) -> dict[int, list[ev.StepApplied]]:
     """Return results of steps as a fork records them whole: where their trials are is where the
     result says, or where it stands."""
     found: dict[int, list[ev.StepApplied]] = {}
-    for one in seen:
-        if isinstance(one.fact, ev.StepApplied):
-            fact, source = one.fact, ev.Provenance(one.run_id, one.position)
-            if fact.whole and fact.provenance is not None:
-                source = fact.provenance
+    for fact, run_id, position in seen:
+        if isinstance(fact, ev.StepApplied):
+            source = ev.source_of(fact.provenance if fact.whole else None, run_id, position)
             found.setdefault(fact.step, []).append(replace(fact, whole=True, provenance=source))
     return found
 
 
-def generated(seen: Sequence[Seen]) -> list[ev.Fact]:
+def generated(seen: Iterable[Seen]) -> list[ev.Fact]:
     """Return the requests, trajectories and verifications of a step, trial by trial, for judging
-    them anew. A trial without a trajectory is no trial of a run that only judges."""
-    tried = {one.fact.trial_id for one in seen if isinstance(one.fact, ev.TrajectoryRecorded)}
-    verified = {one.fact.trial_id for one in seen if isinstance(one.fact, ev.TrialVerified)}
-    taken: list[ev.Fact] = []
-    for one in _by_trial(seen):
-        match one.fact:
-            case ev.TrialRequested(trial_id=trial) as fact if trial in tried:
-                taken.append(replace(fact, settled=True))
-            case ev.TrajectoryRecorded(trial_id=trial) as fact:
-                taken.append(replace(recovered(fact, one), settled=trial in verified))
-            case ev.TrialVerified() as fact:
-                taken.append(replace(recovered(fact, one), settled=False))
-            case _:
-                pass
-    return taken
-
-
-def _by_trial(seen: Sequence[Seen]) -> list[Seen]:
-    """Return facts with those of a trial together, trials and facts in log order; those of the
-    step itself last."""
-    first: dict[str, int] = {}
+    them anew. ``seen`` has the requests first. A trial without a trajectory is no trial of a run
+    that only judges."""
+    trials: dict[str, dict[type[ev.Fact], Seen]] = {}
     for one in seen:
-        trial = getattr(one.fact, "trial_id", None)
-        if trial is not None:
-            first[trial] = min(first.get(trial, one.position), one.position)
-
-    def place(one: Seen) -> tuple[float, int]:
-        return first.get(getattr(one.fact, "trial_id", ""), math.inf), one.position
-
-    return sorted(seen, key=place)
+        if isinstance(one.fact, ev.TrialRequested | ev.TrajectoryRecorded | ev.TrialVerified):
+            trials.setdefault(one.fact.trial_id, {})[type(one.fact)] = one
+    taken: list[ev.Fact] = []
+    for has in trials.values():
+        for one in has.values() if ev.TrajectoryRecorded in has else ():
+            match one.fact:
+                case ev.TrialRequested() as fact:
+                    taken.append(replace(fact, settled=True))
+                case ev.TrajectoryRecorded() as fact:
+                    settled = ev.TrialVerified in has
+                    taken.append(replace(recovered(fact, one), settled=settled))
+                case ev.TrialVerified() as fact:
+                    taken.append(replace(recovered(fact, one), settled=False))
+                case _:
+                    pass
+    return taken

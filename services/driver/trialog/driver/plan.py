@@ -106,7 +106,7 @@ class Plan:
                 row = StepPlan(fact.step, fact.step)
             self._count(row, fact, calls)
         if unrequested:
-            self._count_waiting(row, unrequested)
+            self._guess(row, unrequested, "its world is built anew")  # it may come out as it was
         if not closed and not self._rescoring and not row.actions["train_step"].executed:
             if trained_before:
                 row.actions["train_step"].guess(1, "its judgments are made anew")
@@ -174,9 +174,7 @@ class Plan:
         """The judgment is made; whether its calls are depends on what comes out: the tree may have
         asked the same."""
         row.actions["judge"].execute(1, [reason])
-        row.actions["judge_call"].guess(len(self._asked), reason)
-        for criterion in self._asked:
-            self._perhaps[criterion] = self._perhaps.get(criterion, 0) + 1
+        self._guess(row, 1, reason, kinds=())
 
     def _call(self, row: StepPlan, criterion: str, there: bool, reasons: Sequence[str]) -> None:
         if there:
@@ -184,10 +182,6 @@ class Plan:
         else:
             row.actions["judge_call"].execute(1, reasons)
             self._certain[criterion] = self._certain.get(criterion, 0) + 1
-
-    def _count_waiting(self, row: StepPlan, trials: int) -> None:
-        """Trials whose world is built anew: it may come out as it was."""
-        self._guess(row, trials, "its world is built anew")
 
     def _unknown(self, first: int, last: int, trials: int, reason: str) -> StepPlan:
         row = StepPlan(first, last)
@@ -202,6 +196,7 @@ class Plan:
         reason: str,
         kinds: Sequence[str] = ("generate", "verify", "judge"),
     ) -> None:
+        """Count what some trials may need of these kinds, and the calls of judging them."""
         for kind in kinds:
             row.actions[kind].guess(trials, reason)
         row.actions["judge_call"].guess(trials * len(self._asked), reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from trialog.driver import queries
@@ -23,31 +23,22 @@ _DRY = "r-dry"
 _OTHER_START = "n_worlds changed, and with it the first weights"
 
 
-async def planned(
-    log: PostgresLog,
-    partition: int,
-    request: ev.RunRequested,
-    reasons: Mapping[str, Sequence[str]],
-) -> dict[str, Any]:
+async def planned(log: PostgresLog, partition: int, request: ev.RunRequested) -> dict[str, Any]:
     """Return what a fork would execute and recover, step by step, and what that would cost."""
-    plan = await counted(log, partition, request, reasons)
+    plan = await counted(log, partition, request)
     return plan.shown(await _costs(log, request))
 
 
-async def counted(
-    log: EventLog,
-    partition: int,
-    request: ev.RunRequested,
-    reasons: Mapping[str, Sequence[str]],
-) -> Plan:
-    """Return the actions of a fork, counted. ``reasons`` by kind why its keys are not those of its
-    parent."""
+async def counted(log: EventLog, partition: int, request: ev.RunRequested) -> Plan:
+    """Return the actions of a fork, counted."""
     state = fold.begin(_DRY, partition, request)
     ancestors = Ancestors(log)
-    if request.lineage and await _starts_otherwise(log, request):
+    above = [await _request_of(log, ancestor.run_id) for ancestor in request.lineage]
+    trains_alike = any(not changes(each, request)["train_step"] for each in above)
+    reasons = changes(above[0], request)
+    if above[0].initial_weights != request.initial_weights:
         # Of the first step only: those after it tell of the step before.
-        generate = [*reasons.get("generate", ()), _OTHER_START]
-        reasons = {**reasons, "generate": generate}
+        reasons["generate"].append(_OTHER_START)
     plan = Plan(state, reasons)
     asked: set[str] = set()
     while (step := state.step) is not None:
@@ -57,8 +48,7 @@ async def counted(
         closed = state.step is not step
         unrequested = 0 if closed else len(step.unrequested)
         calls = await _calls(log, state, facts, asked)
-        is_there = not closed and number in lineage.whole
-        trained = is_there and await _trained_alike(log, request)
+        trained = trains_alike and number in lineage.whole
         plan.add_step(number, facts, calls, closed, unrequested, trained)
         if closed:
             continue
@@ -71,25 +61,12 @@ async def counted(
     return plan
 
 
-async def _starts_otherwise(log: EventLog, request: ev.RunRequested) -> bool:
-    """Whether a fork begins with other weights than its parent did."""
-    event = await log.at_slot(request.lineage[0].run_id, "run")
+async def _request_of(log: EventLog, run_id: str) -> ev.RunRequested:
+    event = await log.at_slot(run_id, "run")
     assert event is not None
-    parent = event.fact()
-    assert isinstance(parent, ev.RunRequested)
-    return parent.initial_weights != request.initial_weights
-
-
-async def _trained_alike(log: EventLog, request: ev.RunRequested) -> bool:
-    """Whether an ancestor, the parent or one further up, trains as this run does."""
-    for ancestor in request.lineage:
-        event = await log.at_slot(ancestor.run_id, "run")
-        assert event is not None
-        above = event.fact()
-        assert isinstance(above, ev.RunRequested)
-        if not changes(above, request)["train_step"]:
-            return True
-    return False
+    fact = event.fact()
+    assert isinstance(fact, ev.RunRequested)
+    return fact
 
 
 def _decided(state: RunState, lineage: Lineage) -> list[ev.Fact]:

@@ -295,7 +295,7 @@ class Calls:
         assert isinstance(fact, ev.JudgeCallRecorded)
         if event.run_id == held.run.run_id:
             return fact
-        source = fact.provenance or ev.Provenance(event.run_id, event.position)
+        source = ev.source_of(fact.provenance, event.run_id, event.position)
         fact = msgspec.structs.replace(fact, trial_id=trial_id, provenance=source)
         await self._log.commit(Append([held.event(fact)]))
         return fact

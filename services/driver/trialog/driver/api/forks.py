@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
@@ -28,7 +27,6 @@ from trialog.driver.forking import (
 )
 from trialog.driver.planning import planned
 from trialog.proto.canonical import bytes_digest, digest
-from trialog.proto.changes import changes
 from trialog.proto.policy import initial_weights
 from trialog.spine.log import new_event
 
@@ -96,19 +94,16 @@ async def fork_run(
     ancestors' log under the same inputs is executed."""
     overrides = await _overrides_of(request, rubric)
     parent = await _ancestor(deps, reader, run_id)
-    sent = {"fork": run_id, "mode": mode, "settings": overrides}
-    mode = mode or kept_mode(parent)
     asked = await _asked(deps, parent, overrides, mode, idempotency_key)
-    asked = dataclasses.replace(asked, fact=replace(asked.fact, asked=digest(sent)))
     if not dry_run:
         return await asking.record(deps, reader, asked)
     new_event(asked.run_id, asked.fact)  # refused as the fork itself would be, when it is too large
-    plan = await planned(deps.log, asked.partition, asked.fact, changes(parent.request, asked.fact))
+    plan = await planned(deps.log, asked.partition, asked.fact)
     about = {
         "dry_run": True,
         "parent": run_id,
         "position": parent.position,
-        "mode": mode,
+        "mode": asked.fact.mode,
         "from_step": asked.fact.from_step,
     }
     return answer(about | plan)
@@ -118,10 +113,11 @@ async def _asked(
     deps: ApiDependencies,
     parent: Ancestor,
     overrides: dict[str, Any],
-    mode: Mode,
+    wanted: Mode | None,
     idempotency_key: str | None,
 ) -> asking.Asked:
     """Return the fork as it is to be recorded, or raise a problem that names what is wrong."""
+    mode = wanted or kept_mode(parent)
     try:
         settings, from_step = split(overrides)
         check(parent, settings, from_step, mode)
@@ -130,6 +126,8 @@ async def _asked(
         weights = await asyncio.to_thread(initial_weights, spec.n_worlds)
         code = await code_for(deps, spec)
         fact = request_of(parent, spec, code, bytes_digest(weights), from_step, mode)
+        sent = {"fork": parent.run_id, "mode": wanted, "settings": overrides}
+        fact = replace(fact, asked=digest(sent))
     except ForkRefusedError as error:
         raise invalid(error.errors, _TITLE) from None
     partition = (await deps.runs.get(parent.run_id)).partition
