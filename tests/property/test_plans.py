@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from support.ended import SHAPE
 from support.expected import assert_expected
 from support.forked import CHANGES, MODES, Mode
 from support.outcomes import one_by_one
@@ -19,15 +20,7 @@ from support.trees import Tree, needless
 from trialog.driver.forking import ForkRefusedError
 from trialog.driver.planning import counted
 from trialog.proto import events as ev
-from trialog.proto.changes import changes
 
-SHAPE: dict[str, Any] = {
-    "n_steps": 2,
-    "prompts_per_step": 2,
-    "n_samples": 2,
-    "n_worlds": 2,
-    "faults": {"flaky_trial_rate": 0.4, "judge_flake_rate": 0.5},
-}
 SKIPS: dict[str, Any] = {"faults": {"always_fail": ["s0-p1-n0", "s1-p0-n1"]}}
 # Few turns and many samples: twins, that share the calls of a rubric's criteria.
 TWINS: dict[str, Any] = {"max_turns": 1, "n_samples": 5, "rubric": one_by_one()}
@@ -68,10 +61,9 @@ def grown(name: str) -> Tree:
 TREES = ("one", "skips", "twins", "kept", "rescored", "family")
 
 
-def planned(tree: Tree, parent: str, request: ev.RunRequested) -> dict[str, Any]:
+def planned(tree: Tree, request: ev.RunRequested) -> dict[str, Any]:
     """Return the plan of a fork."""
-    why = changes(tree.outcomes[parent].request, request)
-    return now(counted(tree.log, 0, request, why)).shown({})
+    return now(counted(tree.log, 0, request)).shown({})
 
 
 def assert_within(tree: Tree, fork: str, plan: dict[str, Any]) -> None:
@@ -115,7 +107,7 @@ def test_a_fork_does_what_its_plan_said(
     except (ForkRefusedError, ValidationError):
         assume(False)
         raise
-    plan = planned(tree, parent, request)
+    plan = planned(tree, request)
     before = tree.http_calls.total()
     run_id = tree.end(tree.ask("r-zzzzzzzzzzzzzzzz", request))
     assert_expected(tree, run_id)
@@ -137,7 +129,7 @@ def test_forks_of_ended_runs_do_what_their_plans_said(name: str) -> None:
                 request = tree.forked(parent, mode=mode, **body)
             except (ForkRefusedError, ValidationError):
                 continue
-            plan = planned(tree, parent, request)
+            plan = planned(tree, request)
             run_id = tree.end(tree.ask(tree.new_id(), request))
             assert_expected(tree, run_id)
             assert_within(tree, run_id, plan)

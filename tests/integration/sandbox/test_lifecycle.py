@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.waiting import until
 from trialog.sandbox.bubblewrap import cgroups
 from trialog.sandbox.bubblewrap.provider import BubblewrapProvider
 from trialog.sandbox.errors import SandboxBusyError, SandboxGoneError
@@ -74,13 +74,6 @@ def mounts_below(root: Path) -> list[str]:
     return [line for line in lines if str(root) in line]
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Wait for something that another process brings about, with a deadline."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - there is no event to wait for
-            await asyncio.sleep(0.01)
-
-
 async def test_destroy_leaves_nothing(
     provider: BubblewrapProvider, spec: SandboxSpec, tmp_path: Path
 ) -> None:
@@ -99,7 +92,7 @@ async def test_a_sandbox_dies_with_its_worker(tmp_path: Path, provider: Bubblewr
     worker = await Worker.start(tmp_path, "theirs", 0)
     nonce = nonce_of(tmp_path, "theirs")
     await worker.kill()
-    await eventually(lambda: processes_with(nonce) == [])
+    await asyncio.to_thread(until, lambda: processes_with(nonce) == [])
     with pytest.raises(SandboxGoneError):
         await provider.attach("theirs")
     assert not (tmp_path / "run" / "theirs").exists()
@@ -130,7 +123,7 @@ async def test_an_orphan_ends_after_its_time(tmp_path: Path, provider: Bubblewra
     nonce = nonce_of(tmp_path, "theirs")
     assert processes_with(nonce)
     await worker.kill()
-    await eventually(lambda: processes_with(nonce) == [])
+    await asyncio.to_thread(until, lambda: processes_with(nonce) == [])
 
 
 async def test_a_living_workers_sandbox_is_left_alone(

@@ -6,11 +6,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from support.expected import assert_expected
+from support.ended import SHAPE, ended_well
 from support.outcomes import one_by_one
 from support.site import now
-from support.sources import assert_sources
-from support.trees import Tree, counted, executed, needless
+from support.trees import Tree, counted, executed
 from trialog.driver.ancestors import Ancestors
 from trialog.driver.decide import chunks, decide
 from trialog.driver.forking import ForkRefusedError
@@ -19,35 +18,8 @@ from trialog.proto import events as ev
 from trialog.proto.work import work_of
 from trialog.spine.log import Append, new_event
 
-SHAPE: dict[str, Any] = {
-    "n_steps": 2,
-    "prompts_per_step": 2,
-    "n_samples": 2,
-    "n_worlds": 2,
-    "faults": {"flaky_trial_rate": 0.4, "judge_flake_rate": 0.5},
-}
 FIRST = [f"s0-p{prompt}-n{sample}" for prompt in range(2) for sample in range(2)]
 FAILS = SHAPE | {"faults": {"always_fail": ["s0-p1-n0"]}}
-
-
-@pytest.fixture
-def tree() -> Tree:
-    return Tree()
-
-
-@pytest.fixture
-def parent(tree: Tree) -> str:
-    """A run of two steps of four trials, completed."""
-    return tree.ended_run(**SHAPE)
-
-
-def ended_well(tree: Tree, run_id: str) -> dict[str, int]:
-    """Let a fork go to its end, hold it to the model, and return what it executed by kind."""
-    tree.end(run_id)
-    assert_expected(tree, run_id)
-    assert_sources(tree, run_id)
-    assert needless(tree, run_id) == set()
-    return counted(executed(tree, run_id))
 
 
 def names(facts: list[ev.Fact]) -> Counter[str]:

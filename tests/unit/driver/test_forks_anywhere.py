@@ -11,19 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.ended import SHAPE
 from support.expected import assert_expected
 from support.sources import assert_sources
 from support.trees import Tree, counted, executed, inherited, needless
 from trialog.driver.forking import ForkRefusedError
 from trialog.proto import events as ev
-
-SHAPE: dict[str, Any] = {
-    "n_steps": 2,
-    "prompts_per_step": 2,
-    "n_samples": 2,
-    "n_worlds": 2,
-    "faults": {"flaky_trial_rate": 0.4, "judge_flake_rate": 0.5},
-}
 
 
 @pytest.fixture(scope="module")

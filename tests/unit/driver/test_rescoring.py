@@ -5,39 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.expected import assert_expected
-from support.sources import assert_sources
-from support.trees import Tree, counted, executed, needless
+from support.ended import SHAPE, ended_well
+from support.trees import Tree
 from trialog.driver.forking import ForkRefusedError
 from trialog.proto import events as ev
 from trialog.spine.log import Append, new_event
-
-SHAPE: dict[str, Any] = {
-    "n_steps": 2,
-    "prompts_per_step": 2,
-    "n_samples": 2,
-    "n_worlds": 2,
-    "faults": {"flaky_trial_rate": 0.4, "judge_flake_rate": 0.5},
-}
-
-
-@pytest.fixture
-def tree() -> Tree:
-    return Tree()
-
-
-@pytest.fixture
-def parent(tree: Tree) -> str:
-    return tree.ended_run(**SHAPE)
-
-
-def ended_well(tree: Tree, run_id: str) -> dict[str, int]:
-    """Let a fork go to its end, hold it to the model, and return what it executed by kind."""
-    tree.end(run_id)
-    assert_expected(tree, run_id)
-    assert_sources(tree, run_id)
-    assert needless(tree, run_id) == set()
-    return counted(executed(tree, run_id))
 
 
 def trials(tree: Tree, run_id: str) -> set[str]:
