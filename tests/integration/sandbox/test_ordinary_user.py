@@ -37,6 +37,7 @@ SUITES = (
     "tests/integration/sandbox/test_hostile_commands.py",
     "tests/integration/sandbox/test_lifecycle.py",
     "tests/integration/sandbox/test_reference_agent.py",
+    "tests/support/waiting.py",
     "tests/golden/seed-run.json",
     "pyproject.toml",
 )
