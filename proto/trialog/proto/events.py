@@ -66,13 +66,14 @@ class RunRequested(Fact, frozen=True):
 
 
 class WorldRequested(Fact, frozen=True):
-    """A world is to be built from a recipe."""
+    """A world is to be built from a recipe: the reference's by seed, a task's by its blob."""
 
     world_id: str
     action_key: str
     provider: str = "bubblewrap"
     seed: int | None = None
     settled: bool = False
+    task: str = ""
 
 
 class WorldBuilt(Fact, frozen=True):
@@ -101,7 +102,8 @@ class TrialAttemptFailed(Fact, frozen=True):
     """An attempt at a subject's stage failed; ``n`` counts from 0 within its budget.
 
     ``failure`` is one of infrastructure, agent, task, timeout, injected, lost. Losses (a worker
-    that vanished) are counted apart: their slot and budget are their own.
+    that vanished) are counted apart: their slot and budget are their own. ``error`` is the class
+    of what went wrong, by Harbor's name where it has one; ``record`` the blob of what was left.
     """
 
     subject: str
@@ -111,6 +113,8 @@ class TrialAttemptFailed(Fact, frozen=True):
     injected: bool = False
     message: str = ""
     worker: str = ""
+    error: str = ""
+    record: str = ""
 
 
 class TrialRetryScheduled(Fact, frozen=True):
@@ -124,7 +128,12 @@ class TrialRetryScheduled(Fact, frozen=True):
 
 
 class TrajectoryRecorded(Fact, frozen=True):
-    """An agent's try is over and kept. ``digest`` is of its meaning, ``blob`` of its bytes."""
+    """An agent's try is over and kept. ``digest`` is of its meaning, ``blob`` of its bytes.
+
+    Of a task: ``state`` is the blob of the sandbox's final state, ``sandbox`` the name under which
+    it may still be alive, ``error`` how the try ended when not by itself (it is graded all the
+    same), ``services`` how many processes it left running.
+    """
 
     trial_id: str
     step: int
@@ -137,10 +146,19 @@ class TrajectoryRecorded(Fact, frozen=True):
     provenance: Provenance | None = None
     settled: bool = False
     unpinned: bool = False
+    state: str = ""
+    sandbox: str = ""
+    error: str = ""
+    services: int = 0
 
 
 class TrialVerified(Fact, frozen=True):
-    """A trajectory was checked against the pristine world."""
+    """A trajectory was checked against the pristine world.
+
+    Of a task: ``rewards`` as its verifier gave them, ``reward`` the one that counts, ``mode`` in
+    what it was graded (shared, separate, restored), ``error`` how the agent's try ended, ``record``
+    the blob of what the verifier left.
+    """
 
     trial_id: str
     step: int
@@ -153,6 +171,11 @@ class TrialVerified(Fact, frozen=True):
     provenance: Provenance | None = None
     settled: bool = False
     unpinned: bool = False
+    reward: float | None = None
+    rewards: dict[str, float] = {}
+    mode: str = ""
+    error: str = ""
+    record: str = ""
 
 
 class JudgeCallStarted(Fact, frozen=True):
@@ -216,6 +239,8 @@ class TrialSkipped(Fact, frozen=True):
     reason: str
     message: str = ""
     provenance: Provenance | None = None
+    error: str = ""
+    record: str = ""
 
 
 class TrialCancelled(Fact, frozen=True):

@@ -26,6 +26,8 @@ Seconds = Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)]
 Delay = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
 _NUMBER = "(0|[1-9][0-9]{0,8})"
 TrialId = Annotated[str, Field(pattern=f"^s{_NUMBER}-p{_NUMBER}-n{_NUMBER}$")]
+AGENT = r"^(policy|noop|oracle|nop|command|import:[A-Za-z_][\w.]*:[A-Za-z_]\w*)$"
+ImageSource = Annotated[str, Field(pattern=r"^(host|(oci|tar):[^\x00]{1,4096})$")]
 LabelKey = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}$")]
 LabelValue = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f]*$")]
 
@@ -134,6 +136,28 @@ class Versions(_Part):
     learner: Version | None = None
 
 
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Tasks(_Part):
+    """Which tasks a run is of: a task or a folder of tasks, in the Harbor format.
+
+    Asked for by ``path`` (on the driver's host) or ``archive`` (the digest of an uploaded one);
+    recorded with the ``manifest`` that says what they were then, and their ``count``.
+    """
+
+    path: str | None = Field(default=None, min_length=1, max_length=4096)
+    archive: Digest | None = None
+    manifest: Digest | None = None
+    count: int = Field(default=0, ge=0, le=MAX_TRIALS_PER_STEP)
+
+    @model_validator(mode="after")
+    def _from_somewhere(self) -> Tasks:
+        if self.path is None and self.archive is None and self.manifest is None:
+            raise ValueError("give the path of a folder of tasks, or an uploaded archive")
+        return self
+
+
 def _kind(rubric: Any) -> str:
     """Which of the two a rubric is, so that a mistake in one is no mistake in the other."""
     return "whole" if isinstance(rubric, dict | Rubric) else "name"
@@ -164,10 +188,27 @@ class RunSpec(_Part):
     timeouts: Timeouts = Timeouts()
     group_policy: GroupPolicy = GroupPolicy()
     faults: Faults = Faults()
-    agent: Literal["policy", "noop"] = "policy"
-    learner: Literal["bandit"] = "bandit"
+    tasks: Tasks | None = None
+    agent: Annotated[str, Field(pattern=AGENT)] = Field(
+        default="policy",
+        description="policy or noop in the reference world; oracle, nop, command or "
+        "import:MODULE:CLASS on tasks.",
+    )
+    agent_options: dict[str, Any] = Field(
+        default={}, description="What the agent is told beside its task, such as its command."
+    )
+    learner: Literal["bandit", "none"] = "bandit"
     versions: Versions = Versions()
-    provider: Literal["bubblewrap", "null"] = "bubblewrap"
+    provider: Literal["bubblewrap", "docker", "null"] = "bubblewrap"
+    network: Literal["none", "public"] = Field(
+        default="none", description="The most network that a task of this run can get."
+    )
+    images: dict[str, ImageSource] = Field(
+        default={},
+        max_length=200,
+        description="Where the root filesystem of an image comes from, by the name that tasks "
+        "build FROM: oci:PATH, tar:PATH, or host (the host's /usr, read-only: trusted).",
+    )
     labels: dict[LabelKey, LabelValue] = Field(default={}, max_length=32)
 
     @model_validator(mode="after")

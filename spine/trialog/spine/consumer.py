@@ -50,12 +50,13 @@ _LAST_WORDS_S = 5.0
 class AttemptFailedError(Exception):
     """A handler's verdict that this attempt failed; it becomes a TrialAttemptFailed fact.
 
-    ``failure`` is one of infrastructure, agent, task, timeout, injected.
+    ``failure`` is one of infrastructure, agent, task, timeout, injected; ``error`` and ``record``
+    are the fact's.
     """
 
-    def __init__(self, failure: str, message: str) -> None:
+    def __init__(self, failure: str, message: str, error: str = "", record: str = "") -> None:
         super().__init__(message)
-        self.failure = failure
+        self.failure, self.error, self.record = failure, error, record
 
 
 class NotNowError(Exception):
@@ -328,6 +329,8 @@ class Consumer:
             injected,
             str(error)[:500],
             self._worker,
+            error.error[:100],
+            error.record,
         )
         log.info("attempt failed", stage=held.name.stage, failure=error.failure)
         fail = Fail(held.name.key, held.fence, [held.event(fact)], injected)

@@ -12,6 +12,8 @@
         FileMissingError
       SnapshotRefusedError  agent
     WorldError              task
+      ImageError
+    TaskError               task (see there)
     AgentError              agent
       CommandFailedError
       TrialTimedOutError    timeout
@@ -71,6 +73,21 @@ class WorldError(Exception):
     """A world's archive is unsafe, broken, or not the one its digest names."""
 
     failure: ClassVar[Failure] = "task"
+
+
+class ImageError(WorldError):
+    """An image cannot be had or built: its base is not declared, or a build step failed."""
+
+
+class TaskError(Exception):
+    """A task's outcome that is no reward. ``name`` is Harbor's class of it, ``record`` the blob of
+    what was left behind, if anything was kept."""
+
+    failure: ClassVar[Failure] = "task"
+
+    def __init__(self, name: str, message: str, record: str = "") -> None:
+        super().__init__(message)
+        self.name, self.record = name, record
 
 
 class AgentError(Exception):

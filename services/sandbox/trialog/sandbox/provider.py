@@ -47,12 +47,14 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one sandbox. ``output_bytes`` is per stream of one command."""
+    """Limits of one sandbox. ``output_bytes`` is per stream of one command; ``cpus`` counts cores,
+    None leaves their share to the scheduler."""
 
     memory_bytes: int = 1 << 30
     pids: int = 256
     disk_bytes: int = 1 << 30
     output_bytes: int = 1 << 20
+    cpus: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
