@@ -79,4 +79,7 @@ void file_write(struct cursor *c, struct buf *reply);
 /* launch.c */
 int launch(int argc, char **argv);
 
+/* handed.c */
+int handed(int argc, char **argv);
+
 #endif
