@@ -24,7 +24,7 @@ CODE_NAMES = sorted(
     {
         *(agent_code(RunSpec(agent=agent)) for agent in ("policy", "noop")),
         *(check_code(check) for check in ("correct", "completed")),
-        verifier_code(),
+        verifier_code(RunSpec()),
         learner_code(RunSpec()),
     }
 )

@@ -10,8 +10,8 @@ from trialog.driver.decide import Decision, decide
 from trialog.driver.state import RunState
 from trialog.proto import events as ev
 from trialog.proto.ids import parse_trial_id
-from trialog.proto.policy import initial_weights, world_of
-from trialog.proto.runspec import RunSpec
+from trialog.proto.policy import initial_weights
+from trialog.proto.runspec import RunSpec, world_of
 
 RUN = "r-abcdefghijklmnop"
 
@@ -57,7 +57,7 @@ class Folded:
     def judged(self, trial_id: str, reward: float = 1.0) -> ev.Judged:
         """Return a trial's judgment."""
         name = parse_trial_id(trial_id)
-        world = world_of(name.prompt, self.spec.n_worlds)
+        world = world_of(self.spec, name)
         digest = f"judgment-{trial_id}-{reward}"
         return ev.Judged(trial_id, name.step, world, "k", digest, reward - 1, reward, True, 1, 2)
 

@@ -15,8 +15,7 @@ from trialog.proto import runspec
 from trialog.proto.canonical import bytes_digest, canonical, digest
 from trialog.proto.ids import parse_trial_id
 from trialog.proto.keys import Asked, Keys, model_of
-from trialog.proto.policy import world_of
-from trialog.proto.runspec import RunSpec
+from trialog.proto.runspec import RunSpec, world_of
 
 Blobs = dict[str, bytes]
 PRICE = ev.Bill(calls=1, prompt_tokens=40, completion_tokens=20, cost_microusd=600)
@@ -187,7 +186,7 @@ class Outcomes:
 
     def world_of(self, trial_id: str) -> str:
         """Return the world that a trial plays in."""
-        return world_of(parse_trial_id(trial_id).prompt, self.spec.n_worlds)
+        return world_of(self.spec, parse_trial_id(trial_id))
 
 
 def bill_of(calls: int) -> ev.Bill:

@@ -13,12 +13,16 @@ from trialog.proto import events as ev
 from trialog.proto import runspec
 from trialog.proto.keys import HOLISTIC, Code, asked, code_of, model_of, runs_commands
 from trialog.proto.runspec import RunSpec
+from trialog.proto.tasks.manifest import Manifest
+
+_NAMED = 3
 
 
 class _Side:
     """What one of the two runs was asked to do."""
 
-    def __init__(self, request: ev.RunRequested) -> None:
+    def __init__(self, request: ev.RunRequested, tasks: Manifest) -> None:
+        self.tasks = tasks
         self.spec: RunSpec = runspec.load(request.spec)
         self.code: Code = code_of(self.spec, request.code)
         # Of a trial that is the same on both sides: which one it is does not matter.
@@ -26,13 +30,18 @@ class _Side:
         self.calls: dict[str, dict[str, Any]] = {each.criterion: each.request for each in calls}
 
 
-def changes(parent: ev.RunRequested, fork: ev.RunRequested) -> dict[str, list[str]]:
+def changes(
+    parent: ev.RunRequested,
+    fork: ev.RunRequested,
+    tasks: tuple[Manifest, Manifest] = ((), ()),
+) -> dict[str, list[str]]:
     """Return, for each kind of action, the reasons why the keys of the fork's actions are others.
 
     A kind without a reason has the parent's keys wherever what it depends on is the same. A reason
-    for ``judge_call`` may concern some of the calls only: it names their criterion.
+    for ``judge_call`` may concern some of the calls only: it names their criterion; one for tasks
+    names those that it concerns. ``tasks`` are the parent's and the fork's.
     """
-    one, other = _Side(parent), _Side(fork)
+    one, other = _Side(parent, tasks[0]), _Side(fork, tasks[1])
     return {kind: list(reasons(one, other)) for kind, reasons in _KINDS.items()}
 
 
@@ -54,21 +63,55 @@ def _seed(one: _Side, other: _Side) -> Iterator[str]:
     yield from _changed("seed", one.spec.seed, other.spec.seed)
 
 
+def _tasks(what: str, part: str, one: _Side, other: _Side) -> Iterator[str]:
+    """What a part of the tasks is other than at the same place of the parent's."""
+    before = [getattr(task, part) for task in one.tasks]
+    changed = [
+        task.name
+        for place, task in enumerate(other.tasks)
+        if place >= len(before) or getattr(task, part) != before[place]
+    ]
+    if changed:
+        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+        yield f"{what} changed: {', '.join(changed[:_NAMED])}{more}"
+
+
+def _build_world(one: _Side, other: _Side) -> Iterator[str]:
+    before, after = one.spec, other.spec
+    if after.tasks is None:
+        yield from _seed(one, other)
+        return
+    yield from _tasks("environment", "environment", one, other)
+    for field in ("images", "provider", "network"):
+        if getattr(before, field) != getattr(after, field):
+            yield f"{field} changed"
+
+
 def _generate(one: _Side, other: _Side) -> Iterator[str]:
     before, after = one.spec, other.spec
+    yield from _tasks("task", "agent", one, other)
+    if after.agent == "oracle":
+        yield from _tasks("solution", "solution", one, other)
+    if after.tasks is not None:
+        if before.agent_options != after.agent_options:
+            yield "agent_options changed"
+        yield from _changed("trial_s", before.timeouts.trial_s, after.timeouts.trial_s)
+        yield from _changed("network", before.network, after.network)
     yield from _changed("agent", before.agent, after.agent)
     if before.agent == after.agent:
         yield from _code("agent code", one.code.agent, other.code.agent)
     if runs_commands(before) != runs_commands(after):
         yield from _changed("provider", before.provider, after.provider)
-    yield from _changed("max_turns", before.max_turns, after.max_turns)
+    if after.tasks is None:
+        yield from _changed("max_turns", before.max_turns, after.max_turns)
     yield from _seed(one, other)
     rates = before.faults.flaky_trial_rate, after.faults.flaky_trial_rate
     yield from _changed("flaky_trial_rate", *rates)
 
 
 def _verify(one: _Side, other: _Side) -> Iterator[str]:
-    yield from _seed(one, other)
+    yield from _build_world(one, other)
+    yield from _tasks("tests", "verifier", one, other)
     yield from _code("verifier code", one.code.verifier, other.code.verifier)
 
 
@@ -148,12 +191,12 @@ def _train_step(one: _Side, other: _Side) -> Iterator[str]:
     yield from _changed("learner", before.learner, after.learner)
     if before.learner == after.learner:
         yield from _code("learner code", one.code.learner, other.code.learner)
-    if before.lr != after.lr:
+    if before.lr != after.lr and after.learner != "none":
         yield f"learner settings changed: lr {before.lr} -> {after.lr}"
 
 
 _KINDS: dict[str, Callable[[_Side, _Side], Iterator[str]]] = {
-    "build_world": _seed,
+    "build_world": _build_world,
     "generate": _generate,
     "verify": _verify,
     "judge_call": _judge_call,

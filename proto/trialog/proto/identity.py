@@ -16,6 +16,7 @@ Part = dict[str, Any] | CanonicalText
 
 # Of what runs no named code of its own: the form of a world's recipe, of a judge's request.
 WORLD_FORM = "reference-1"
+IMAGE_FORM = "1"
 CALL_FORM = "2"
 
 
@@ -29,6 +30,18 @@ def world_key(*, world_id: str, seed: int | None) -> str:
     return action_key("build_world", WORLD_FORM, world_id=world_id, seed=seed)
 
 
+def image_key(*, environment: str, images: Part, provider: str, network: str) -> str:
+    """Key of building a task's image: its environment's digest, and where bases come from."""
+    return action_key(
+        "build_world",
+        IMAGE_FORM,
+        environment=environment,
+        images=images,
+        provider=provider,
+        network=network,
+    )
+
+
 def generate_key(
     *,
     code: str,
@@ -39,11 +52,14 @@ def generate_key(
     seed: int | None,
     limits: Part,
     fault_rates: Part,
+    task: dict[str, str] | None = None,
 ) -> str:
-    """Key of an agent's try: holds the whole policy, not one world's part of it."""
+    """Key of an agent's try: holds the whole policy, not one world's part of it. ``task``: what
+    the agent is given of one."""
     return action_key(
         "generate",
         code,
+        **({} if task is None else {"task": task}),
         agent=agent,
         world=world_digest,
         weights=weights_digest,
@@ -54,11 +70,23 @@ def generate_key(
     )
 
 
-def verify_key(*, code: str, world_key: str, trajectory_digest: str, verifier: str) -> str:
+def verify_key(
+    *,
+    code: str,
+    world_key: str,
+    trajectory_digest: str,
+    verifier: str,
+    task: str | None = None,
+) -> str:
     """Key of checking a trajectory, and the final state in it, against the world that it was made
-    in: an answer that is right in one is wrong in another."""
+    in: an answer that is right in one is wrong in another. ``task``: digest of a task's tests."""
     return action_key(
-        "verify", code, world=world_key, trajectory=trajectory_digest, verifier=verifier
+        "verify",
+        code,
+        **({} if task is None else {"task": task}),
+        world=world_key,
+        trajectory=trajectory_digest,
+        verifier=verifier,
     )
 
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from trialog.proto import events as ev
 from trialog.proto import identity
 from trialog.proto.canonical import CanonicalText, canonical_text, digest
+from trialog.proto.ids import parse_trial_id
 from trialog.proto.rubric import UNIT, Rubric
-from trialog.proto.runspec import RunSpec
-
-VERIFIER = "reference"
+from trialog.proto.runspec import RunSpec, place_of
+from trialog.proto.tasks.manifest import Manifest, TaskRef
 
 
 def agent_code(spec: RunSpec) -> str:
@@ -24,9 +24,14 @@ def agent_code(spec: RunSpec) -> str:
     return f"agent:{spec.agent}"
 
 
-def verifier_code() -> str:
+def verifier_of(spec: RunSpec) -> str:
+    """Name of what verifies: the reference world's own, or the tasks' tests."""
+    return "reference" if spec.tasks is None else "harbor"
+
+
+def verifier_code(spec: RunSpec) -> str:
     """Name of the verifier's code."""
-    return f"verifier:{VERIFIER}"
+    return f"verifier:{verifier_of(spec)}"
 
 
 def learner_code(spec: RunSpec) -> str:
@@ -55,7 +60,7 @@ def code_of(spec: RunSpec, known: Mapping[str, str]) -> Code:
     """
     return Code(
         spec.versions.agent or known.get(agent_code(spec), ""),
-        spec.versions.verifier or known.get(verifier_code(), ""),
+        spec.versions.verifier or known.get(verifier_code(spec), ""),
         spec.versions.learner or known.get(learner_code(spec), ""),
         {
             each.name: each.version or known.get(check_code(each.check), "")
@@ -70,7 +75,7 @@ def pinned(spec: RunSpec, known: Mapping[str, str]) -> dict[str, str]:
     not declare: what RunRequested pins."""
     names: dict[str, str | None] = {
         agent_code(spec): spec.versions.agent,
-        verifier_code(): spec.versions.verifier,
+        verifier_code(spec): spec.versions.verifier,
         learner_code(spec): spec.versions.learner,
     }
     wanted = [name for name, version in names.items() if version is None]
@@ -90,7 +95,24 @@ def runs_commands(spec: RunSpec) -> bool:
 
 def agent_of(spec: RunSpec) -> dict[str, Any]:
     """Return what an agent's try depends on beside its code, limits and faults."""
-    return {"name": spec.agent, "commands": runs_commands(spec)}
+    agent: dict[str, Any] = {"name": spec.agent, "commands": runs_commands(spec)}
+    if spec.tasks is not None:
+        agent["options"] = spec.agent_options
+    return agent
+
+
+def limits_of(spec: RunSpec) -> dict[str, Any]:
+    """Return the run's limits that an agent's try depends on."""
+    if spec.tasks is None:
+        return {"max_turns": spec.max_turns}
+    return {"trial_s": spec.timeouts.trial_s, "network": spec.network}
+
+
+def learner_of(spec: RunSpec) -> dict[str, Any]:
+    """Return what a step depends on beside its judgments and the learner's code."""
+    if spec.learner == "none":
+        return {"name": spec.learner}
+    return {"name": spec.learner, "lr": spec.lr}
 
 
 def model_of(spec: RunSpec) -> dict[str, Any]:
@@ -141,17 +163,19 @@ def asked(rubric: Rubric, trial_id: str, *, verified: bool, seed: int | None) ->
 
 
 class Keys:
-    """The keys of one run's actions under some code, by ``pinned`` name."""
+    """The keys of one run's actions under some code, by ``pinned`` name. ``tasks`` is what the
+    run's manifest says, where it has one."""
 
-    def __init__(self, spec: RunSpec, known: Mapping[str, str]) -> None:
+    def __init__(self, spec: RunSpec, known: Mapping[str, str], tasks: Manifest = ()) -> None:
         self._spec, self._code = spec, code_of(spec, known)
+        self._tasks = tasks
         self._rubric = spec.resolved_rubric
         self._rubric_digest = self._rubric.digest
         self._checks = digest(dict(self._code.checks))
         # Written out once: what the keys of all trials share.
         self._model = canonical_text(model_of(spec))
         self._agent = canonical_text(agent_of(spec))
-        self._limits = canonical_text({"max_turns": spec.max_turns})
+        self._limits = canonical_text(limits_of(spec))
         self._faults = canonical_text({"flaky_trial_rate": spec.faults.flaky_trial_rate})
         self._shared: dict[str, CanonicalText] = {}
         self._worlds: dict[str, str] = {}
@@ -160,14 +184,41 @@ class Keys:
         """Key of building a world."""
         key = self._worlds.get(world_id)
         if key is None:
-            key = identity.world_key(world_id=world_id, seed=self._spec.seed)
-            self._worlds[world_id] = key
+            key = self._worlds[world_id] = self._world(world_id)
         return key
+
+    def _world(self, world_id: str) -> str:
+        spec = self._spec
+        if spec.tasks is None:
+            return identity.world_key(world_id=world_id, seed=spec.seed)
+        return identity.image_key(
+            environment=self.task(world_id).environment,
+            images=dict(spec.images),
+            provider=spec.provider,
+            network=spec.network,
+        )
+
+    def task(self, world_id: str) -> TaskRef:
+        """Return the task that a world is of. Raises LookupError for a run of none."""
+        return self._tasks[int(world_id[1:])]
+
+    def _task_of(self, trial_id: str) -> TaskRef | None:
+        if self._spec.tasks is None:
+            return None
+        return self._tasks[place_of(self._spec, parse_trial_id(trial_id))]
+
+    def _given(self, task: TaskRef) -> dict[str, str]:
+        """What an agent has of its task: the solution is the oracle's alone."""
+        given = {"agent": task.agent}
+        if self._spec.agent == "oracle":
+            given["solution"] = task.solution
+        return given
 
     def generate(self, trial_id: str, world_digest: str, weights_digest: str) -> str:
         """Key of an agent's try."""
-        spec = self._spec
+        spec, task = self._spec, self._task_of(trial_id)
         return identity.generate_key(
+            task=None if task is None else self._given(task),
             code=self._code.agent,
             agent=self._agent,
             world_digest=world_digest,
@@ -181,10 +232,11 @@ class Keys:
     def verify(self, world_id: str, trajectory_digest: str) -> str:
         """Key of checking a trajectory that was made in a world."""
         return identity.verify_key(
+            task=None if self._spec.tasks is None else self.task(world_id).verifier,
             code=self._code.verifier,
             world_key=self.world(world_id),
             trajectory_digest=trajectory_digest,
-            verifier=VERIFIER,
+            verifier=verifier_of(self._spec),
         )
 
     def calls(self, fact: ev.TrialVerified) -> list[tuple[Asked, str]]:
@@ -212,12 +264,14 @@ class Keys:
 
     def judge(self, fact: ev.TrialVerified) -> str:
         """Key of judging a verified trial. Twins with one trajectory have a key each."""
-        verification = {
+        verification: dict[str, Any] = {
             "key": fact.action_key,
             "trajectory": fact.trajectory,
             "verified": fact.verified,
             "found_doc": fact.found_doc,
         }
+        if fact.reward is not None:
+            verification |= {"reward": fact.reward, "rewards": fact.rewards}
         return identity.judge_key(
             checks=self._checks,
             trial_id=fact.trial_id,
@@ -229,13 +283,12 @@ class Keys:
 
     def step(self, step: int, prior_digest: str, judgments: Sequence[str]) -> str:
         """Key of one optimizer step over its judgments' digests, in their order."""
-        spec = self._spec
         return identity.step_key(
             code=self._code.learner,
             step=step,
             prior_digest=prior_digest,
             judgments=list(judgments),
-            learner={"name": spec.learner, "lr": spec.lr},
+            learner=learner_of(self._spec),
         )
 
     def step_inputs(self, step: int, weights_digest: str, worlds: Sequence[str]) -> str:
@@ -251,11 +304,19 @@ class Keys:
             step=step,
             weights=weights_digest,
             worlds=[self.world(world) for world in worlds],
-            trials=[spec.n_worlds, spec.prompts_per_step, spec.n_samples],
-            agent=agent_of(spec) | {"max_turns": spec.max_turns},
+            trials=self._trials(worlds),
+            agent=agent_of(spec) | limits_of(spec),
             faults={"flaky_trial_rate": spec.faults.flaky_trial_rate},
             rubric=self._rubric_digest,
             model=self._model,
             seed=spec.seed,
-            learner={"name": spec.learner, "lr": spec.lr},
+            learner=learner_of(spec),
         )
+
+    def _trials(self, worlds: Sequence[str]) -> list[Any]:
+        """What the trials of a step are of: so many of each world, or which tasks."""
+        spec = self._spec
+        if spec.tasks is None:
+            return [spec.n_worlds, spec.prompts_per_step, spec.n_samples]
+        tasks = [self.task(world) for world in worlds]
+        return [[self._given(task), task.verifier] for task in tasks] + [spec.n_samples]

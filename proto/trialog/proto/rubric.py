@@ -169,5 +169,11 @@ BUILT_IN: dict[str, Rubric] = {
             scoring="check",
             criteria=(Criterion(name="completed", check="completed"),),
         ),
+        # Adds nothing: a trial's reward is what its task's verifier said.
+        Rubric(
+            name="task",
+            scoring="check",
+            criteria=(Criterion(name="completed", weight=0.0, check="completed"),),
+        ),
     )
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
@@ -15,11 +16,12 @@ from pydantic import (
     model_validator,
 )
 
-from trialog.proto.ids import parse_trial_id
+from trialog.proto.ids import TrialName, parse_trial_id
 from trialog.proto.rubric import BUILT_IN, RECORDED, Rubric
 
 MAX_TRIALS_PER_STEP = 20_000
 MAX_STEPS = 100_000
+REFERENCE_AGENTS = frozenset({"policy", "noop"})
 
 Rate = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)]
@@ -230,7 +232,39 @@ class RunSpec(_Part):
                 f"n_steps is {self.n_steps}, the first is 0"
             )
         self._check_faults()
+        if info.context is not RECORDED:
+            self._check_agent()
         return self
+
+    def _check_agent(self) -> None:
+        """Refuse what only one of the two kinds of runs has: tasks, or the reference world."""
+        agent = self.agent.partition(":")[0]
+        if self.tasks is None:
+            if agent not in REFERENCE_AGENTS:
+                raise ValueError(f"agent {self.agent} works on tasks: give tasks.path")
+            for field in ("agent_options", "images"):
+                if getattr(self, field):
+                    raise ValueError(f"{field} has no meaning without tasks")
+            if self.network != "none" or self.provider == "docker":
+                field = "network" if self.network != "none" else "provider"
+                raise ValueError(f"{field} {getattr(self, field)} is for tasks: give tasks.path")
+            return
+        if agent in REFERENCE_AGENTS:
+            raise ValueError(
+                f"agent {self.agent} knows the reference world only; on tasks: oracle, nop, "
+                "command or import:MODULE:CLASS"
+            )
+        if self.learner != "none":
+            raise ValueError("learner must be none with tasks: bandit learns the reference world")
+        if self.provider == "null":
+            raise ValueError("provider null runs no commands, and tasks are made of them")
+        if agent == "import" and self.versions.agent is None:
+            raise ValueError(
+                "versions.agent must be declared with an imported agent, such as its commit: it "
+                "tells what a fork may take over"
+            )
+        if agent == "command" and "command" not in self.agent_options:
+            raise ValueError("agent_options.command says which program agent command runs")
 
     def _check_faults(self) -> None:
         faults = self.faults
@@ -272,3 +306,34 @@ class RunSpec(_Part):
 def load(recorded: dict[str, Any]) -> RunSpec:
     """Return the spec of a RunRequested event's ``spec``. What is refused only since is taken."""
     return RunSpec.model_validate_json(json.dumps(recorded), context=RECORDED)
+
+
+def names_of(spec: RunSpec, step: int) -> Iterator[TrialName]:
+    """Yield the trials of a step, prompts and samples in order. The last batch of tasks may be
+    smaller than the others."""
+    prompts = spec.prompts_per_step
+    if spec.tasks is not None:
+        prompts = max(0, min(prompts, spec.tasks.count - step * prompts))
+    return (
+        TrialName(step, prompt, sample)
+        for prompt in range(prompts)
+        for sample in range(spec.n_samples)
+    )
+
+
+def place_of(spec: RunSpec, name: TrialName) -> int:
+    """Return the number of the world that a trial plays in: step after step another batch of the
+    run's tasks, or in each step the reference worlds."""
+    if spec.tasks is not None:
+        return name.step * spec.prompts_per_step + name.prompt
+    return name.prompt % spec.n_worlds
+
+
+def world_of(spec: RunSpec, name: TrialName) -> str:
+    """Return the id of the world that a trial plays in."""
+    return f"w{place_of(spec, name)}"
+
+
+def worlds_of(spec: RunSpec, step: int) -> list[str]:
+    """Return the worlds that a step's prompts play in, each once, in order."""
+    return list(dict.fromkeys(world_of(spec, name) for name in names_of(spec, step)))

@@ -10,7 +10,10 @@ from trialog.proto import events as ev
 from trialog.proto import runspec
 from trialog.proto.keys import Keys
 from trialog.proto.runspec import RunSpec
+from trialog.proto.tasks import manifest
+from trialog.proto.tasks.manifest import Manifest
 from trialog.spine import telemetry
+from trialog.spine.blobs import BlobMissingError, BlobStore
 from trialog.spine.log import EventLog, Recorded
 
 _KEPT = 1000
@@ -38,6 +41,15 @@ class Run:
     other: frozenset[str]
 
 
+async def tasks_of(blobs: BlobStore | None, spec: RunSpec) -> Manifest:
+    """Return the tasks of a run, none for one in the reference world. Raises BlobMissingError."""
+    if spec.tasks is None or spec.tasks.manifest is None:
+        return ()
+    if blobs is None:
+        raise BlobMissingError("this process has no blobs, and a run of tasks needs its manifest")
+    return manifest.decode(await blobs.get(spec.tasks.manifest))
+
+
 class Runs:
     """Runs by id. What a run was asked to do never changes, so it is kept.
 
@@ -45,8 +57,13 @@ class Runs:
     counts as the run pinned it.
     """
 
-    def __init__(self, log: EventLog, code: Mapping[str, str] | None = None) -> None:
-        self._log = log
+    def __init__(
+        self,
+        log: EventLog,
+        code: Mapping[str, str] | None = None,
+        blobs: BlobStore | None = None,
+    ) -> None:
+        self._log, self._blobs = log, blobs
         self._code = dict(code or {})
         self._runs: OrderedDict[str, Run] = OrderedDict()
 
@@ -56,15 +73,19 @@ class Runs:
             event = await self._log.at_slot(run_id, "run")
             if event is None:
                 raise UnknownRunError(f"no run {run_id}")
+            request = event.fact()
+            assert isinstance(request, ev.RunRequested)
+            spec = runspec.load(request.spec)
+            tasks = await tasks_of(self._blobs, spec)
             if run_id not in self._runs:  # of many that ask at once, one goes on
-                self._keep(run_id, event)
+                self._keep(event, request, spec, tasks)
         return self._runs[run_id]
 
-    def _keep(self, run_id: str, event: Recorded) -> None:
-        request = event.fact()
-        assert isinstance(request, ev.RunRequested)
-        spec = runspec.load(request.spec)
-        keys = Keys(spec, request.code | self._code)
+    def _keep(
+        self, event: Recorded, request: ev.RunRequested, spec: RunSpec, tasks: Manifest
+    ) -> None:
+        run_id = event.run_id
+        keys = Keys(spec, request.code | self._code, tasks)
         other = {
             name for name, pinned in request.code.items() if self._code.get(name, pinned) != pinned
         }

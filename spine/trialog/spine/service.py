@@ -146,7 +146,7 @@ async def _connect(
     stack.callback(keeping.cancel)
     settings.blob_dir.mkdir(parents=True, exist_ok=True)
     blobs = PostgresBlobs(database, settings.blob_dir)
-    runs = Runs(log, code)
+    runs = Runs(log, code, blobs)
     return Context(name, settings, database, log, bus, blobs, runs, presence, code, stopping)
 
 

@@ -7,7 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from trialog.proto.policy import N_DOCS, world_of
+from trialog.proto.ids import parse_trial_id
+from trialog.proto.policy import N_DOCS
+from trialog.proto.runspec import RunSpec, world_of
 from trialog.sandbox.agents.policy import PolicyTrial, run
 from trialog.sandbox.bubblewrap.provider import BubblewrapProvider
 from trialog.sandbox.errors import TrialTimedOutError
@@ -26,7 +28,7 @@ async def test_the_first_step_is_golden(provider: BubblewrapProvider, name: str)
 
     async def one(trial_id: str) -> None:
         golden = run_of["trajectories"][trial_id]
-        world = reference.build(world_of(int(trial_id[4]), 3))
+        world = reference.build(world_of(RunSpec(), parse_trial_id(trial_id)))
         await provider.prepare(world.digest(), world.tar_bytes())
         sandbox = await provider.create(trial_id, SandboxSpec(world.digest()))
         trial = PolicyTrial(trial_id, golden["attempt"], FLAT, tool_latency_s=0.01)

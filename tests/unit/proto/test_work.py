@@ -7,7 +7,9 @@ import json
 
 import pytest
 from trialog.proto import seeds, work
-from trialog.proto.policy import initial_weights, world_of
+from trialog.proto.ids import TrialName
+from trialog.proto.policy import initial_weights
+from trialog.proto.runspec import RunSpec, world_of
 from trialog.proto.work import WorkName
 
 
@@ -52,6 +54,7 @@ def test_a_generator_draws_the_same_on_any_machine() -> None:
 
 
 def test_worlds_take_turns_and_begin_even() -> None:
-    assert [world_of(prompt, 3) for prompt in range(4)] == ["w0", "w1", "w2", "w0"]
+    names = [TrialName(0, prompt, 0) for prompt in range(4)]
+    assert [world_of(RunSpec(), name) for name in names] == ["w0", "w1", "w2", "w0"]
     weights = json.loads(initial_weights(2))
     assert weights == {"doc_prior": {"w0": [1.0] * 8, "w1": [1.0] * 8}}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trialog.proto.policy import N_DOCS, world_of
+from trialog.proto.policy import N_DOCS
 from trialog.proto.seeds import generator
 from trialog.sandbox.agents import policy
 from trialog.sandbox.errors import InjectedFault
@@ -49,7 +49,7 @@ async def test_every_golden_trajectory(name: str, rate: float) -> None:
     retried: list[str] = []
     for trial_id in TRIAL_IDS:
         step, prompt = int(trial_id[1]), int(trial_id[4])
-        world = worlds.build(world_of(prompt, 3))
+        world = worlds.build(f"w{prompt % 3}")
         await provider.prepare(world.digest(), world.tar_bytes())
         prior = golden_weights(run, step)[world.world_id]
         attempt = 0

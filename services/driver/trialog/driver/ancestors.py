@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from trialog.driver.lineage import NOTHING, Lineage, Seen, found_in, generated, whole_steps
-from trialog.driver.state import RunState, names_of, worlds_of
+from trialog.driver.state import RunState
 from trialog.proto import events as ev
+from trialog.proto.runspec import names_of
 from trialog.spine.log import EventLog, Recorded
 
 _STAGES = ("trajectory", "verified", "end")
@@ -47,7 +48,7 @@ class Ancestors:
         number = state.step.number
         if state.rescoring:
             return await self._rescored(state, number)
-        worlds = [f"world:{w}" for w in worlds_of(state.spec) if w not in state.worlds]
+        worlds = [f"world:{world}" for world in state.step.unknown]
         ahead = range(number, min(number + _STEPS_AHEAD, state.spec.n_steps))
         seen = await self._seen_by_all(
             state, [*worlds, *(f"step-applied:{step}" for step in ahead)]

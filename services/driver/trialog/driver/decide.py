@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from trialog.driver.lineage import NOTHING, Lineage
-from trialog.driver.state import CRASH, RunState, Step, Trial, worlds_of
+from trialog.driver.state import CRASH, RunState, Step, Trial
 from trialog.proto import events as ev
 from trialog.proto.canonical import bytes_digest, canonical
 from trialog.proto.ids import parse_trial_id
-from trialog.proto.policy import world_of
+from trialog.proto.runspec import world_of, worlds_of
 from trialog.proto.work import keys_of_trial, step_subject
 
 _FIRST_RETRY_MS = 100
@@ -62,7 +62,8 @@ def decide(state: RunState, now_ms: float, jitter: Jitter, lineage: Lineage = NO
     decision = Decision(closes=list(state.to_close))
     if state.end is not None:
         for trial in state.open_trials():
-            _end_trial(state, trial, decision, None)
+            end = ev.TrialCancelled(trial.trial_id, _number(state))
+            _end_trial(state, trial, decision, end)
         return decision
     crash = state.spec.faults.crash_driver_after_step
     if crash is not None and not state.crashed and state.weights_version == crash + 1:
@@ -82,7 +83,7 @@ def decide(state: RunState, now_ms: float, jitter: Jitter, lineage: Lineage = NO
         return decision
     if state.request.lineage and lineage.step != state.step.number:
         raise ValueError(f"{state.run_id} is at step {state.step.number}, not {lineage.step}")
-    _request_worlds(state, lineage, decision)
+    _request_worlds(state, state.step, lineage, decision)
     if _recover_whole(state, state.step, lineage, decision):
         return decision
     if state.step.number < state.request.from_step:
@@ -103,24 +104,21 @@ def _has_failed(decision: Decision) -> bool:
 def _gave_up(state: RunState, decision: Decision) -> bool:
     """End the run when too many steps in a row had nothing to train on."""
     limit = state.spec.group_policy.max_untrained_steps
-    if state.rescoring or state.untrained_in_a_row < limit:
+    if state.rescoring or not state.trains or state.untrained_in_a_row < limit:
         return False
     reason = f"no scored trial in {limit} step(s) in a row (group_policy.max_untrained_steps)"
     decision.facts.append(ev.RunFailed(reason, state.weights_version - 1))
     return True
 
 
-def _request_worlds(state: RunState, lineage: Lineage, decision: Decision) -> None:
-    wanted = min(state.spec.n_worlds, state.spec.prompts_per_step)
-    if len(state.worlds) >= wanted or state.rescoring:
-        return
-    for world in worlds_of(state.spec):
-        if world in state.worlds:
-            continue
+def _request_worlds(state: RunState, step: Step, lineage: Lineage, decision: Decision) -> None:
+    spec = state.spec
+    for world in step.unknown:
         key = state.keys.world(world)
         built = lineage.recover(ev.WorldBuilt, world, key)
         settled = built is not None
-        request = ev.WorldRequested(world, key, state.spec.provider, state.spec.seed, settled)
+        task = "" if spec.tasks is None else state.keys.task(world).blob
+        request = ev.WorldRequested(world, key, spec.provider, spec.seed, settled, task)
         decision.facts.append(request)
         if built is not None:
             decision.facts.append(built)
@@ -145,7 +143,7 @@ def _request_trials(state: RunState, step: Step, lineage: Lineage, decision: Dec
     """Request every trial whose world stands; the others follow as their worlds get built."""
     spec = state.spec
     for trial_id, name in step.unrequested.items():
-        world = world_of(name.prompt, spec.n_worlds)
+        world = world_of(spec, name)
         digest = state.worlds.get(world)
         if digest is None:
             continue
@@ -172,7 +170,7 @@ def _recovered(
     """Yield a recovered trajectory and what follows from it as far as that was recorded too; the
     last of them offers the work that is left."""
     trial_id = tried.trial_id
-    world = world_of(parse_trial_id(trial_id).prompt, state.spec.n_worlds)
+    world = world_of(state.spec, parse_trial_id(trial_id))
     key = state.keys.verify(world, tried.digest)
     verified = lineage.recover(ev.TrialVerified, trial_id, key)
     yield replace(tried, settled=verified is not None)
@@ -224,7 +222,8 @@ def _answer_failures(state: RunState, decision: Decision, now_ms: float, jitter:
             decision.facts.append(retry)
         elif trial is not None:
             skip = _FINAL.get(failure.failure, "retries_exhausted")
-            _skip(state, trial, decision, skip, f"{stage}: {failure.failure} {failure.message}")
+            message = f"{stage}: {failure.failure} {failure.message}"
+            _skip(state, trial, decision, skip, message, failure)
         else:
             reason = f"{stage} of {subject} failed {failure.n + 1} times: {failure.message}"
             decision.facts.append(ev.RunFailed(reason))
@@ -241,22 +240,31 @@ def _budget(state: RunState, stage: str) -> int:
             return _INFRASTRUCTURE_RETRIES
 
 
-def _skip(state: RunState, trial: Trial, decision: Decision, reason: str, message: str) -> None:
-    _end_trial(state, trial, decision, (reason, message))
+def _skip(
+    state: RunState,
+    trial: Trial,
+    decision: Decision,
+    reason: str,
+    message: str,
+    failure: ev.TrialAttemptFailed | None = None,
+) -> None:
+    """Skip a trial for a reason; for a failure the skip says which and what it left behind."""
+    fact = ev.TrialSkipped(trial.trial_id, _number(state), reason, message)
+    if failure is not None:
+        fact = replace(fact, error=failure.error, record=failure.record)
+    _end_trial(state, trial, decision, fact)
     if state.spec.group_policy.mode == "fail_fast" and not _has_failed(decision):
         text = f"trial {trial.trial_id} was skipped ({reason}) and group_policy.mode is fail_fast"
-        decision.facts.append(ev.RunFailed(text, state.step.number if state.step else None))
+        decision.facts.append(ev.RunFailed(text, _number(state)))
 
 
-def _end_trial(
-    state: RunState, trial: Trial, decision: Decision, skipped: tuple[str, str] | None
-) -> None:
+def _number(state: RunState) -> int:
     assert state.step is not None
-    step = state.step.number
-    if skipped is None:
-        decision.facts.append(ev.TrialCancelled(trial.trial_id, step))
-    else:
-        decision.facts.append(ev.TrialSkipped(trial.trial_id, step, *skipped))
+    return state.step.number
+
+
+def _end_trial(state: RunState, trial: Trial, decision: Decision, end: ev.Fact) -> None:
+    decision.facts.append(end)
     decision.closes.extend(keys_of_trial(state.run_id, trial.trial_id))
 
 
@@ -287,8 +295,12 @@ def _close_step(state: RunState, step: Step, lineage: Lineage, decision: Decisio
     scored = sorted(_scored(state, step), key=lambda judged: judged.trial_id)
     digests = [judged.digest for judged in scored]
     key = state.keys.step(step.number, state.weights_digest, digests)
-    if not scored or state.rescoring:
-        decision.facts.append(_untrained(state, step, key, scored))
+    # A skipped trial is tried again by a fork, and what other code made is not what the key says:
+    # such a step is not recovered whole.
+    whole = not step.n_skipped and not step.unpinned
+    if not scored or state.rescoring or not state.trains:
+        whole = whole and not state.rescoring and not state.trains
+        decision.facts.append(_untrained(state, step, key, scored, whole))
         return
     applied = lineage.recover(ev.StepApplied, step_subject(step.number), key)
     manifest = canonical([_manifest_row(judged) for judged in scored])
@@ -300,9 +312,7 @@ def _close_step(state: RunState, step: Step, lineage: Lineage, decision: Decisio
         len(scored),
         step.n_skipped,
         applied is not None,
-        # A skipped trial is tried again by a fork, and what other code made is not what the key
-        # says: such a step is not recovered whole.
-        "" if step.n_skipped or step.unpinned else _inputs_key(state, step),
+        _inputs_key(state, step) if whole else "",
         _bill_of(scored),
     )
     decision.blobs.append(manifest)
@@ -319,7 +329,8 @@ def _close_step(state: RunState, step: Step, lineage: Lineage, decision: Decisio
 
 
 def _inputs_key(state: RunState, step: Step) -> str:
-    return state.keys.step_inputs(step.number, state.weights_digest, worlds_of(state.spec))
+    worlds = worlds_of(state.spec, step.number)
+    return state.keys.step_inputs(step.number, state.weights_digest, worlds)
 
 
 def _bill_of(scored: Sequence[ev.Judged]) -> ev.Bill:
@@ -333,7 +344,7 @@ def _bill_of(scored: Sequence[ev.Judged]) -> ev.Bill:
 
 
 def _untrained(
-    state: RunState, step: Step, key: str, scored: Sequence[ev.Judged]
+    state: RunState, step: Step, key: str, scored: Sequence[ev.Judged], whole: bool
 ) -> ev.StepApplied:
     """Return a step that leaves the weights as they are; means are over what was scored."""
     n = len(scored)
@@ -348,6 +359,8 @@ def _untrained(
         n_skipped=step.n_skipped,
         mean_reward=sum(judged.reward for judged in scored) / n if n else None,
         mean_turns=sum(judged.n_turns for judged in scored) / n if n else None,
+        inputs_key=_inputs_key(state, step) if whole else "",
+        bill=ev.Bill() if state.trains else _bill_of(scored),
     )
 
 

@@ -11,9 +11,13 @@ from prometheus_client import Gauge
 from trialog.driver import state as fold
 from trialog.driver.state import RunState
 from trialog.proto import events as ev
+from trialog.proto import runspec
+from trialog.proto.tasks.manifest import Manifest
+from trialog.spine.blobs import BlobStore
 from trialog.spine.log import Recorded
 from trialog.spine.postgres import queries
 from trialog.spine.postgres.log import PostgresLog
+from trialog.spine.runs import tasks_of
 
 _PAGE = 2000
 
@@ -25,8 +29,8 @@ REPLAY_EVENTS = Gauge("trialog_replay_events", "Events that the last replay fold
 class Follower:
     """The live fold. A standby follows as the owner does, and so can lead at once."""
 
-    def __init__(self, log: PostgresLog, partition: int) -> None:
-        self._log = log
+    def __init__(self, log: PostgresLog, blobs: BlobStore, partition: int) -> None:
+        self._log, self._blobs = log, blobs
         self.partition = partition
         self.position = 0
         self.states: dict[str, RunState] = {}
@@ -62,7 +66,8 @@ class Follower:
             rows = await reading.fetch(run_id, after, fold.UNFOLDED, _PAGE)
             for position, partition, kind, version, data, at_ms in rows:
                 fact = ev.decode(kind, version, data)
-                self._fold_one(run_id, partition, position, fact, at_ms)
+                tasks = await self._tasks(fact)
+                self._fold_one(run_id, partition, position, fact, at_ms, tasks)
             folded += len(rows)
             if len(rows) < _PAGE:
                 return folded
@@ -72,23 +77,37 @@ class Follower:
         """Read and fold what came since; at most a page, empty when there is nothing."""
         events = await self._log.read(self.partition, self.position, _PAGE)
         if events:
-            self._fold(events)
+            await self._fold(events)
             self.position = events[-1].position
         return events
 
-    def _fold(self, events: Sequence[Recorded]) -> None:
+    async def _fold(self, events: Sequence[Recorded]) -> None:
         for event in events:
             at_ms = event.recorded_at.timestamp() * 1000
-            self._fold_one(event.run_id, event.partition, event.position, event.fact(), at_ms)
+            fact = event.fact()
+            tasks = await self._tasks(fact)
+            self._fold_one(event.run_id, event.partition, event.position, fact, at_ms, tasks)
+
+    async def _tasks(self, fact: ev.Fact) -> Manifest:
+        """Return the tasks of a run that begins: bytes are read before they are folded."""
+        if not isinstance(fact, ev.RunRequested) or fact.spec.get("tasks") is None:
+            return ()
+        return await tasks_of(self._blobs, runspec.load(fact.spec))
 
     def _fold_one(
-        self, run_id: str, partition: int, position: int, fact: ev.Fact, at_ms: float
+        self,
+        run_id: str,
+        partition: int,
+        position: int,
+        fact: ev.Fact,
+        at_ms: float,
+        tasks: Manifest,
     ) -> None:
         state = self.states.get(run_id)
         if state is None:
             if not isinstance(fact, ev.RunRequested):
                 return  # of a run that was over when we began
-            state = self.states[run_id] = fold.begin(run_id, partition, fact)
+            state = self.states[run_id] = fold.begin(run_id, partition, fact, tasks)
         if position > state.position:
             fold.evolve(state, fact, position, at_ms)
 

@@ -13,8 +13,9 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from trialog.driver.state import RunState, worlds_of
+from trialog.driver.state import RunState
 from trialog.proto import events as ev
+from trialog.proto.runspec import worlds_of
 from trialog.proto.work import step_subject
 
 Paid = ev.WorldBuilt | ev.TrajectoryRecorded | ev.TrialVerified | ev.Judged | ev.StepApplied
@@ -59,7 +60,7 @@ class Lineage:
     def whole_from(self, state: RunState, step: int, weights: str) -> ev.StepApplied | None:
         """Return what a run records of a whole step that would begin from some weights. One below
         ``from_step`` stands as the parent has it, under this run's own key."""
-        key = state.keys.step_inputs(step, weights, worlds_of(state.spec))
+        key = state.keys.step_inputs(step, weights, worlds_of(state.spec, step))
         if step >= state.request.from_step:
             return self.whole_step(step, key)
         stands = self.whole_step(step, None)

@@ -48,7 +48,7 @@ class Owner:
         self._context = context
         self._log = context.log
         self.partition = partition
-        self.follower = Follower(context.log, partition)
+        self.follower = Follower(context.log, context.blobs, partition)
         self._relay = Relay(
             context.log, context.bus, partition, context.settings.pool, self.follower.wants
         )

@@ -76,7 +76,7 @@ class Plan:
     parent's."""
 
     def __init__(self, state: RunState, changes: Mapping[str, Sequence[str]]) -> None:
-        self._spec, self._rescoring = state.spec, state.rescoring
+        self._spec, self._trains = state.spec, state.trains and not state.rescoring
         self._changes = changes
         self.steps: list[StepPlan] = []
         # Calls to be made by criterion: for certain, and perhaps.
@@ -107,7 +107,7 @@ class Plan:
             self._count(row, fact, calls)
         if unrequested:
             self._guess(row, unrequested, "its world is built anew")  # it may come out as it was
-        if not closed and not self._rescoring and not row.actions["train_step"].executed:
+        if not closed and self._trains and not row.actions["train_step"].executed:
             if trained_before:
                 row.actions["train_step"].guess(1, "its judgments are made anew")
             else:

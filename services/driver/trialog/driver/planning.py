@@ -13,29 +13,42 @@ from trialog.driver.lineage import Lineage
 from trialog.driver.plan import CallCost, Plan
 from trialog.driver.state import RunState
 from trialog.proto import events as ev
+from trialog.proto import runspec
 from trialog.proto.changes import changes
+from trialog.proto.tasks.manifest import Manifest
 from trialog.proto.work import call_work_key
+from trialog.spine.blobs import BlobStore
 from trialog.spine.log import EventLog
 from trialog.spine.postgres.log import PostgresLog
+from trialog.spine.runs import tasks_of
 
 _SAMPLE = 2000
 _DRY = "r-dry"
 _OTHER_START = "n_worlds changed, and with it the first weights"
 
 
-async def planned(log: PostgresLog, partition: int, request: ev.RunRequested) -> dict[str, Any]:
+async def planned(
+    log: PostgresLog, blobs: BlobStore, partition: int, request: ev.RunRequested
+) -> dict[str, Any]:
     """Return what a fork would execute and recover, step by step, and what that would cost."""
-    plan = await counted(log, partition, request)
+    parent = await _request_of(log, request.lineage[0].run_id)
+    was, now = [await tasks_of(blobs, runspec.load(one.spec)) for one in (parent, request)]
+    plan = await counted(log, partition, request, (was, now))
     return plan.shown(await _costs(log, request))
 
 
-async def counted(log: EventLog, partition: int, request: ev.RunRequested) -> Plan:
-    """Return the actions of a fork, counted."""
-    state = fold.begin(_DRY, partition, request)
+async def counted(
+    log: EventLog,
+    partition: int,
+    request: ev.RunRequested,
+    tasks: tuple[Manifest, Manifest] = ((), ()),
+) -> Plan:
+    """Return the actions of a fork, counted; ``tasks`` are its parent's and its own."""
+    state = fold.begin(_DRY, partition, request, tasks[1])
     ancestors = Ancestors(log)
     above = [await _request_of(log, ancestor.run_id) for ancestor in request.lineage]
     trains_alike = any(not changes(each, request)["train_step"] for each in above)
-    reasons = changes(above[0], request)
+    reasons = changes(above[0], request, tasks)
     if above[0].initial_weights != request.initial_weights:
         # Of the first step only: those after it tell of the step before.
         reasons["generate"].append(_OTHER_START)
@@ -52,7 +65,7 @@ async def counted(log: EventLog, partition: int, request: ev.RunRequested) -> Pl
         plan.add_step(number, facts, calls, closed, unrequested, trained)
         if closed:
             continue
-        if not state.rescoring:
+        if state.trains and not state.rescoring:
             plan.add_rest(number + 1)
             break
         # Nothing is trained: what a step's judgments come to changes no other step.

@@ -13,8 +13,8 @@ from trialog.proto import events as ev
 from trialog.proto import runspec
 from trialog.proto.ids import TrialName
 from trialog.proto.keys import Keys
-from trialog.proto.policy import world_of
-from trialog.proto.runspec import RunSpec
+from trialog.proto.runspec import RunSpec, names_of, worlds_of
+from trialog.proto.tasks.manifest import Manifest
 from trialog.proto.work import (
     BUILD_WORLD,
     GENERATE,
@@ -46,10 +46,11 @@ class Trial:
 class Step:
     """The optimizer step in progress. Times are ms since the epoch, in Postgres time. ``unpinned``:
     a judgment of it rests on other code than the run pinned. ``n_recovered`` trials were judged
-    by an ancestor: nobody waited for them."""
+    by an ancestor: nobody waited for them. ``unknown`` worlds were not asked for yet."""
 
     number: int
     unrequested: dict[str, TrialName]
+    unknown: dict[str, None] = field(default_factory=dict[str, None])
     trials: dict[str, Trial] = field(default_factory=dict[str, Trial])
     n_open: int = 0
     n_skipped: int = 0
@@ -101,6 +102,11 @@ class RunState:
         """Whether the run only judges its parent's trajectories: nothing is trained."""
         return self.request.mode == RESCORE
 
+    @property
+    def trains(self) -> bool:
+        """Whether steps change the weights; without a learner a step is a batch of trials."""
+        return self.spec.learner != "none"
+
     def open_trials(self) -> Iterator[Trial]:
         """Trials that were requested and have not ended."""
         if self.step is not None and self.step.n_open:
@@ -112,10 +118,10 @@ class RunState:
         return self.end is None and trial is not None and trial.open
 
 
-def begin(run_id: str, partition: int, request: ev.RunRequested) -> RunState:
-    """Return the state of a run that was only just asked for."""
+def begin(run_id: str, partition: int, request: ev.RunRequested, tasks: Manifest = ()) -> RunState:
+    """Return the state of a run that was only just asked for; ``tasks`` are its manifest's."""
     spec = runspec.load(request.spec)
-    keys = Keys(spec, request.code)
+    keys = Keys(spec, request.code, tasks)
     state = RunState(run_id, partition, spec, request, keys, request.initial_weights)
     state.step = new_step(state, 0)
     return state
@@ -123,18 +129,14 @@ def begin(run_id: str, partition: int, request: ev.RunRequested) -> RunState:
 
 def new_step(state: RunState, number: int) -> Step:
     """Return a step with nothing requested yet, prompts and samples in order."""
-    if number < state.request.from_step or state.rescoring:
+    if state.rescoring:
         return Step(number, {})  # its trials are those of the lineage
-    return Step(number, {str(name): name for name in names_of(state.spec, number)})
-
-
-def names_of(spec: RunSpec, step: int) -> Iterator[TrialName]:
-    """Yield the trials of a step, prompts and samples in order."""
-    return (
-        TrialName(step, prompt, sample)
-        for prompt in range(spec.prompts_per_step)
-        for sample in range(spec.n_samples)
-    )
+    worlds = worlds_of(state.spec, number)
+    unknown = {world: None for world in worlds if world not in state.worlds}
+    if number < state.request.from_step:
+        return Step(number, {}, unknown)
+    names = {str(name): name for name in names_of(state.spec, number)}
+    return Step(number, names, unknown)
 
 
 def evolve(state: RunState, fact: ev.Fact, position: int, at_ms: float) -> None:
@@ -144,6 +146,8 @@ def evolve(state: RunState, fact: ev.Fact, position: int, at_ms: float) -> None:
     match fact:
         case ev.WorldRequested(world_id=world):
             state.worlds.setdefault(world, None)
+            if state.step:
+                state.step.unknown.pop(world, None)
         case ev.WorldBuilt(world_id=world):
             state.worlds[world] = fact.digest
         case ev.TrialRequested():
@@ -270,8 +274,3 @@ def _resumed(state: RunState, at_ms: float) -> None:
         state.step.began_ms += pause_ms
         if state.step.thinned_ms is not None:
             state.step.thinned_ms += pause_ms
-
-
-def worlds_of(spec: RunSpec) -> list[str]:
-    """Return the worlds that the run's prompts play in, each once, in order."""
-    return list(dict.fromkeys(world_of(p, spec.n_worlds) for p in range(spec.prompts_per_step)))

@@ -11,6 +11,7 @@ class Evidence(msgspec.Struct, frozen=True):
     """What is known of a trial before it is judged.
 
     ``trajectory`` is its meaning ({"turns", "answer", "files"}): no attempt, time or cost.
+    ``reward`` is the one that a task's own verifier gave.
     """
 
     trial_id: str
@@ -18,3 +19,4 @@ class Evidence(msgspec.Struct, frozen=True):
     verified: bool
     found_doc: int | None
     n_turns: int
+    reward: float | None = None

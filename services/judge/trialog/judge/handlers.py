@@ -17,7 +17,7 @@ from trialog.judge.scoring import Verdict
 from trialog.proto import events as ev
 from trialog.proto.ids import parse_trial_id
 from trialog.proto.keys import model_of
-from trialog.proto.policy import world_of
+from trialog.proto.runspec import world_of
 from trialog.spine import lineage
 from trialog.spine.blobs import BlobStore
 from trialog.spine.consumer import AttemptFailedError, Held
@@ -71,7 +71,9 @@ class Handlers:
         if needed:
             kept = msgspec.json.decode(await self._blobs.get(fact.blob))
             trajectory = {key: kept[key] for key in ("turns", "answer", "files")}
-        return Evidence(fact.trial_id, trajectory, fact.verified, fact.found_doc, fact.n_turns)
+        return Evidence(
+            fact.trial_id, trajectory, fact.verified, fact.found_doc, fact.n_turns, fact.reward
+        )
 
 
 async def _recovered(held: Held, fact: ev.TrialVerified) -> ev.Judged | None:
@@ -85,7 +87,7 @@ async def _recovered(held: Held, fact: ev.TrialVerified) -> ev.Judged | None:
 
 
 def _world_of(run: Run, fact: ev.TrialVerified) -> str:
-    return world_of(parse_trial_id(fact.trial_id).prompt, run.spec.n_worlds)
+    return world_of(run.spec, parse_trial_id(fact.trial_id))
 
 
 def _is_unpinned(run: Run, fact: ev.TrialVerified) -> bool:

@@ -63,8 +63,8 @@ def judgment(
     score = the holistic verdict's score, or the sum of weight x share over the rubric's criteria in
     their order, with the checks' part added. A share is a score's way up its scale, 0 to 1; the
     scores by criterion are kept as they came. reward = round(correct + score, 3), where correct
-    is 1 when verified, else 0. Raises MissingScoreError, NonFiniteScoreError: what has no finite
-    score has no reward.
+    is 1 when verified, else 0; of a task its verifier's reward + score, as it is. Raises
+    MissingScoreError, NonFiniteScoreError: what has no finite score has no reward.
     """
     verdicts = verdicts or {}
     scores = checked(rubric, evidence)
@@ -83,7 +83,7 @@ def judgment(
         if criterion.name in in_score:
             score += criterion.weight * criterion.share(value)
     score = _finite("the weighted sum", score)
-    reward = _finite("the reward", round(float(evidence.verified) + score, 3))
+    reward = _finite("the reward", _reward(evidence, score))
     ordered = {name: scores[name] for name in rubric.weights}
     return Judgment(ordered, score, reward, _digest(evidence, ordered, score, reward))
 
@@ -94,6 +94,12 @@ def flakes(trial_id: str, attempt: int, rate: float, run_seed: int | None = None
     On attempt 0 only, when ``Random(seed("flake", trial)).random()`` is below the rate.
     """
     return attempt == 0 and generator("flake", trial_id, run_seed=run_seed).random() < rate
+
+
+def _reward(evidence: Evidence, score: float) -> float:
+    if evidence.reward is not None:
+        return evidence.reward + score
+    return round(float(evidence.verified) + score, 3)
 
 
 def _of(verdicts: Mapping[str, Verdict], name: str) -> Verdict:

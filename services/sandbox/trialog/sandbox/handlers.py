@@ -16,7 +16,7 @@ from prometheus_client import Histogram
 from trialog.proto import events as ev
 from trialog.proto.ids import parse_trial_id
 from trialog.proto.keys import agent_code, verifier_code
-from trialog.proto.policy import world_of
+from trialog.proto.runspec import world_of
 from trialog.sandbox import record
 from trialog.sandbox.agents import noop, policy
 from trialog.sandbox.errors import AgentError, SandboxError, WorldError
@@ -172,9 +172,9 @@ async def _verified(held: Held, fact: ev.TrajectoryRecorded, snapshot: Snapshot)
     """Check the final state against the pristine world, never against the agent's copy; what an
     ancestor has checked so is not checked again."""
     run = held.run
-    world_id = world_of(parse_trial_id(fact.trial_id).prompt, run.spec.n_worlds)
+    world_id = world_of(run.spec, parse_trial_id(fact.trial_id))
     key = run.keys.verify(world_id, fact.digest)
-    unpinned = fact.unpinned or verifier_code() in run.other
+    unpinned = fact.unpinned or verifier_code(run.spec) in run.other
     slot = f"verified:{fact.trial_id}"
     kept = await lineage.recovered(held.log, run.request.lineage, slot, key, ev.TrialVerified)
     if kept is not None:

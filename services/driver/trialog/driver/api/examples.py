@@ -114,6 +114,7 @@ TRIAL: dict[str, Any] = {
     "trial_id": TRIAL_ID,
     "step": 0,
     "world_id": "w1",
+    "task": None,
     "state": "judged",
     "position": 38,
     "weights_version": 0,
@@ -128,6 +129,10 @@ TRIAL: dict[str, Any] = {
     "files_written": ["answer.txt"],
     "found_doc": 0,
     "verified": True,
+    "verifier_reward": None,
+    "rewards": {},
+    "mode": None,
+    "error": None,
     "judge_score": 1.322,
     "scores": {"correct": 1.0, "efficiency": 0.875, "tidiness": 1.0},
     "reward": 2.322,
@@ -140,7 +145,9 @@ TRIAL: dict[str, Any] = {
     "trajectory": _DIGEST,
     "skip_reason": None,
     "skip_message": None,
-    "failures": [{"stage": "judge", "failure": "injected", "message": "flaked", "n": 0}],
+    "failures": [
+        {"stage": "judge", "failure": "injected", "error": None, "message": "flaked", "n": 0}
+    ],
 }
 _DEAD = {
     "key": WORK_KEY,

@@ -27,7 +27,7 @@ from trialog.driver.forking import (
 )
 from trialog.driver.planning import planned
 from trialog.proto.canonical import bytes_digest, digest
-from trialog.proto.policy import initial_weights
+from trialog.proto.policy import first_weights
 from trialog.spine.log import new_event
 
 _TITLE = "Invalid fork"
@@ -98,7 +98,7 @@ async def fork_run(
     if not dry_run:
         return await asking.record(deps, reader, asked)
     new_event(asked.run_id, asked.fact)  # refused as the fork itself would be, when it is too large
-    plan = await planned(deps.log, asked.partition, asked.fact)
+    plan = await planned(deps.log, deps.blobs, asked.partition, asked.fact)
     about = {
         "dry_run": True,
         "parent": run_id,
@@ -123,7 +123,7 @@ async def _asked(
         check(parent, settings, from_step, mode)
         settings = await rubric_names.resolve_in(deps.engine, settings, _TITLE)
         spec = asking.validated(merged(parent, settings, mode))
-        weights = await asyncio.to_thread(initial_weights, spec.n_worlds)
+        weights = await asyncio.to_thread(first_weights, spec)
         code = await code_for(deps, spec)
         fact = request_of(parent, spec, code, bytes_digest(weights), from_step, mode)
         sent = {"fork": parent.run_id, "mode": wanted, "settings": overrides}

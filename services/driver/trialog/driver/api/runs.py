@@ -29,7 +29,7 @@ from trialog.driver.api.steps import run_with_steps
 from trialog.driver.views import Doc, timestamp
 from trialog.proto import events as ev
 from trialog.proto.canonical import bytes_digest, digest
-from trialog.proto.policy import initial_weights
+from trialog.proto.policy import first_weights
 
 _PARTITION = 0
 
@@ -80,7 +80,7 @@ async def create_run(
     settings = await rubric_names.resolve_in(deps.engine, given, asking.TITLE)
     spec = asking.validated(json.dumps(settings))
     run_id = asking.new_run_id(idempotency_key)
-    weights = await asyncio.to_thread(initial_weights, spec.n_worlds)
+    weights = await asyncio.to_thread(first_weights, spec)
     code = await code_for(deps, spec)
     fact = ev.RunRequested(
         spec.recorded(), run_id, bytes_digest(weights), code=code, asked=digest(given)

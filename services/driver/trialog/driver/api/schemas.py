@@ -229,6 +229,7 @@ class Failure(_Shape):
 
     stage: str
     failure: Literal["infrastructure", "agent", "task", "timeout", "injected", "lost"]
+    error: str | None = Field(description="The class of what went wrong, where it has a name.")
     message: str
     n: int
 
@@ -240,6 +241,7 @@ class Trial(_Shape):
     trial_id: str = Field(examples=[TRIAL_ID])
     step: int
     world_id: str
+    task: str | None = Field(description="The task's name; null in the reference world.")
     state: TrialState
     position: int
     weights_version: int
@@ -254,9 +256,19 @@ class Trial(_Shape):
     files_written: list[str] | None
     found_doc: int | None
     verified: bool | None
+    verifier_reward: float | None = Field(description="Of a task: what its verifier gave.")
+    rewards: dict[str, float] = Field(description="Of a task: all that its verifier gave.")
+    mode: str | None = Field(
+        description="In what a task was graded.", examples=["shared", "separate", "restored"]
+    )
+    error: str | None = Field(
+        description="The class of what ended it other than by itself; a trial whose agent ran out "
+        "of time has one and is graded all the same.",
+        examples=["AgentTimeoutError"],
+    )
     judge_score: float | None
     scores: dict[str, float]
-    reward: float | None
+    reward: float | None = Field(description="The one that trains: null without a verdict.")
     judge_calls: Calls
     provenance: Provenances
     trajectory: str | None = Field(description="Digest of the trajectory's bytes.")

@@ -48,11 +48,13 @@ def evolve_trial(doc: Doc | None, event: Recorded, fact: ev.Fact) -> Doc | None:
     match fact:
         case ev.TrajectoryRecorded():
             doc["attempt"], doc["n_turns"] = fact.attempt, fact.n_turns
-            doc["trajectory"] = fact.blob
+            doc["trajectory"], doc["error"] = fact.blob, fact.error or None
             doc["provenance"][GENERATE] = first_recorded(event, fact.provenance)
             _reach(doc, "recorded", VERIFY)
         case ev.TrialVerified():
             doc["verified"], doc["found_doc"] = fact.verified, fact.found_doc
+            doc["verifier_reward"], doc["rewards"] = fact.reward, fact.rewards
+            doc["mode"], doc["error"] = fact.mode or None, fact.error or doc["error"]
             doc["provenance"][VERIFY] = first_recorded(event, fact.provenance)
             _reach(doc, "verified", JUDGE)
         case ev.JudgeCallRecorded():
@@ -64,6 +66,7 @@ def evolve_trial(doc: Doc | None, event: Recorded, fact: ev.Fact) -> Doc | None:
             _end(doc, event, "judged")
         case ev.TrialSkipped():
             doc["skip_reason"], doc["skip_message"] = fact.reason, fact.message[:_MESSAGE_CHARS]
+            doc["error"] = fact.error or doc["error"]
             _end(doc, event, "skipped")
         case ev.TrialCancelled():
             _end(doc, event, "cancelled")
@@ -94,6 +97,10 @@ def _new_trial(event: Recorded, fact: ev.TrialRequested) -> Doc:
         "n_turns": None,
         "found_doc": None,
         "verified": None,
+        "verifier_reward": None,
+        "rewards": {},
+        "mode": None,
+        "error": None,
         "judge_score": None,
         "scores": {},
         "reward": None,
@@ -110,6 +117,7 @@ def _attempt_failed(doc: Doc, fact: ev.TrialAttemptFailed) -> None:
     failure = {
         "stage": fact.stage,
         "failure": fact.failure,
+        "error": fact.error or None,
         "message": fact.message[:_MESSAGE_CHARS],
         "n": fact.n,
     }
