@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import tracemalloc
+from pathlib import Path
 
 import pytest
 from support.logs import Ledger, PostgresLedger
@@ -44,6 +46,75 @@ async def test_small_bytes_ride_with_their_member_and_large_ones_go_ahead(ledger
     digest, inline = await ledger.blobs.stage(large)
     assert inline == []
     assert await ledger.holds_blob(digest)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_file_is_kept_and_had_back_as_one(
+    ledger: Ledger, size: int, tmp_path: Path
+) -> None:
+    """Small ones ride with their member, large ones are there when they are named."""
+    data = os.urandom(size)
+    given, had = tmp_path / "given", tmp_path / "had"
+    given.write_bytes(data)
+    digest, inline = await ledger.blobs.stage_file(given)
+    assert digest == hashlib.sha256(data).hexdigest()
+    assert inline == ([data] if size <= MAX_INLINE_BLOB_BYTES else [])
+    for bytes_ in inline:
+        await ledger.blobs.put(bytes_)
+    assert (await ledger.blobs.stage_file(given))[0] == digest
+    assert given.read_bytes() == data
+    await ledger.blobs.fetch(digest, had)
+    assert had.read_bytes() == data
+    if isinstance(ledger, PostgresLedger):
+        await fresh(ledger).fetch(digest, had)
+        assert had.read_bytes() == data
+        assert await fresh(ledger).get(digest) == data
+        left = [path.name for path in ledger.blobs._folder.glob("tmp*")]
+        assert left == []
+
+
+async def test_a_large_file_never_lies_in_memory(
+    real_ledger: PostgresLedger, tmp_path: Path
+) -> None:
+    given, had = tmp_path / "given", tmp_path / "had"
+    with given.open("wb") as file:
+        file.truncate(200_000_000)
+    tracemalloc.start()
+    try:
+        digest, _ = await real_ledger.blobs.stage_file(given)
+        await fresh(real_ledger).fetch(digest, had)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert had.stat().st_size == 200_000_000
+    assert peak < 10_000_000
+
+
+@pytest.mark.parametrize("harm", ["cut", "changed"])
+async def test_a_damaged_file_is_not_had_as_one(
+    real_ledger: PostgresLedger, harm: str, tmp_path: Path
+) -> None:
+    data = os.urandom(100_000)
+    digest = await real_ledger.blobs.put(data)
+    path = real_ledger.blobs._folder / digest[:2] / digest
+    path.write_bytes({"cut": data[:-1], "changed": b"x" + data[1:]}[harm])
+    with pytest.raises(BlobMissingError, match="damaged"):
+        await fresh(real_ledger).fetch(digest, tmp_path / "had")
+    assert not (tmp_path / "had").exists()
+
+
+@pytest.mark.parametrize("name", ["0" * 64, "", "../../etc/passwd", "A" * 64])
+async def test_what_nobody_kept_is_missing_as_a_file(
+    ledger: Ledger, name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BlobMissingError):
+        await ledger.blobs.fetch(name, tmp_path / "had")
+    assert not (tmp_path / "had").exists()
+
+
+async def test_a_file_that_cannot_be_read_is_not_waited_for(ledger: Ledger, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        await ledger.blobs.stage_file(tmp_path / "missing")
 
 
 async def test_many_are_had_at_once(ledger: Ledger) -> None:

@@ -8,9 +8,9 @@ import os
 import re
 import tempfile
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import IO, BinaryIO, Protocol, TypeVar
 
 from trialog.spine import telemetry
 from trialog.spine.database import Database, patiently
@@ -19,7 +19,11 @@ from trialog.spine.postgres import queries
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CACHE_BYTES = 64_000_000
+_CHUNK_BYTES = 1 << 20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+
+
+_T = TypeVar("_T")
 
 
 class BlobMissingError(LookupError):
@@ -48,6 +52,20 @@ class BlobStore(Protocol):
         ride in the same transaction, large ones are already on disk.
 
         A folder that cannot be written is waited for: what was paid for is not thrown away.
+        """
+        ...
+
+    async def stage_file(self, path: Path) -> tuple[str, list[bytes]]:
+        """Stage a file's bytes as ``stage`` does, without holding a large one in memory.
+
+        The file itself stays where it is.
+        """
+        ...
+
+    async def fetch(self, digest: str, path: Path) -> None:
+        """Write the bytes of a digest to a new file, without holding large ones in memory.
+
+        Raises BlobMissingError, BlobsUnavailableError, and OSError when it cannot be written.
         """
         ...
 
@@ -89,23 +107,34 @@ class PostgresBlobs:
         if len(data) <= MAX_INLINE_BLOB_BYTES:
             self._remember(digest, data)
             return digest, [data]
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            try:
-                await self._write(digest, data)
-            except BlobsUnavailableError as error:
-                telemetry.logger().warning("a blob waits for its folder", error=str(error))
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-                continue
-            self._remember(digest, data)
-            return digest, []
+        await _until_written(lambda: self._write(digest, data))
+        self._remember(digest, data)
+        return digest, []
 
     async def _write(self, digest: str, data: bytes) -> None:
         try:
             await asyncio.to_thread(_write_file, self._folder, digest, data)
         except OSError as error:
             raise BlobsUnavailableError(f"{self._folder} cannot be written: {error}") from error
+
+    async def stage_file(self, path: Path) -> tuple[str, list[bytes]]:
+        """Return the digest of a file's bytes, and the bytes when they ride in the batch."""
+        small = await asyncio.to_thread(read_small, path, MAX_INLINE_BLOB_BYTES)
+        if small is not None:
+            return await self.stage(small)
+        return await _until_written(lambda: asyncio.to_thread(_copy_in, path, self._folder)), []
+
+    async def fetch(self, digest: str, path: Path) -> None:
+        """Write the bytes of a digest to a new file: from memory, the table, or the folder."""
+        known = self._cache.get(digest)
+        if known is None and _DIGEST.fullmatch(digest):
+            known = (await patiently(lambda: self._select([digest]))).get(digest)
+        if known is not None:
+            await asyncio.to_thread(path.write_bytes, known)
+            return
+        if not _DIGEST.fullmatch(digest):
+            raise BlobMissingError(f"{digest!r} is no SHA-256 in hex")
+        await asyncio.to_thread(_copy_out, _place(self._folder, digest), path)
 
     async def get(self, digest: str) -> bytes:
         """Return the bytes of a digest."""
@@ -143,6 +172,25 @@ class PostgresBlobs:
             self._cached -= len(self._cache.popitem(last=False)[1])
 
 
+async def _until_written(write: Callable[[], Awaitable[_T]]) -> _T:
+    """Return what a write comes to. A folder that cannot be written is waited for."""
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return await write()
+        except BlobsUnavailableError as error:
+            telemetry.logger().warning("a blob waits for its folder", error=str(error))
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+
+def read_small(path: Path, limit: int) -> bytes | None:
+    """Return a file's bytes, None when there are more than the limit."""
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    return None if len(data) > limit else data
+
+
 def _place(folder: Path, digest: str) -> Path:
     return folder / digest[:2] / digest
 
@@ -171,6 +219,57 @@ def _write_aside(path: Path, data: bytes) -> None:
             aside.unlink()
             raise
     aside.rename(path)
+
+
+def _copy_in(path: Path, folder: Path) -> str:
+    """Copy a file in and return its digest, which names it only once all of it is there."""
+    with path.open("rb") as source:  # one that cannot be read is nothing to wait for
+        try:
+            return _keep_whole(source, folder)
+        except OSError as error:
+            raise BlobsUnavailableError(f"{folder} cannot be written: {error}") from error
+
+
+def _keep_whole(source: BinaryIO, folder: Path) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+        aside = Path(file.name)
+        try:
+            digest = _copy(source, file)
+            file.flush()
+            os.fsync(file.fileno())
+            path = _place(folder, digest)
+            path.parent.mkdir(exist_ok=True)
+            aside.rename(path)
+        except BaseException:
+            aside.unlink()
+            raise
+    _sync(path.parent)
+    _sync(folder)
+    return digest
+
+
+def _copy_out(kept: Path, path: Path) -> None:
+    try:
+        source = kept.open("rb")
+    except FileNotFoundError as error:
+        raise BlobMissingError(f"no blob {kept.name}") from error
+    except OSError as error:
+        raise BlobsUnavailableError(f"{kept} cannot be read: {error}") from error
+    with source, path.open("wb") as file:
+        digest = _copy(source, file)
+    if digest != kept.name:
+        path.unlink()
+        raise BlobMissingError(f"blob {kept.name} is damaged: its bytes have another digest")
+
+
+def _copy(source: BinaryIO, target: IO[bytes]) -> str:
+    """Copy all bytes and return their digest."""
+    seen = hashlib.sha256()
+    while chunk := source.read(_CHUNK_BYTES):
+        seen.update(chunk)
+        target.write(chunk)
+    return seen.hexdigest()
 
 
 def _sync(folder: Path) -> None:

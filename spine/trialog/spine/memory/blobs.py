@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Iterable
+from pathlib import Path
 
 from trialog.spine.blobs import BlobMissingError
 from trialog.spine.log import MAX_INLINE_BLOB_BYTES
@@ -27,6 +29,14 @@ class MemoryBlobs:
         if len(data) <= MAX_INLINE_BLOB_BYTES:
             return hashlib.sha256(data).hexdigest(), [data]
         return await self.put(data), []
+
+    async def stage_file(self, path: Path) -> tuple[str, list[bytes]]:
+        """Stage a file's bytes."""
+        return await self.stage(await asyncio.to_thread(path.read_bytes))
+
+    async def fetch(self, digest: str, path: Path) -> None:
+        """Write the bytes of a digest to a new file. Raises BlobMissingError."""
+        await asyncio.to_thread(path.write_bytes, await self.get(digest))
 
     async def get(self, digest: str) -> bytes:
         """Return the bytes of a digest. Raises BlobMissingError."""

@@ -1,0 +1,1 @@
+"""A trial of a task: set-up, the agent's phase, the saved state, grading, resuming."""
