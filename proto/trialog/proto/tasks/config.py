@@ -30,14 +30,14 @@ class Healthcheck(_Table):
     retries: int = Field(default=3, ge=1)
 
 
-class _Network(_Table):
-    """``network_mode`` None: the task does not say; ours is then no network at all."""
+class Network(_Table):
+    """What a table asks for. ``network_mode`` None: the task does not say; ours is then no network at all."""
 
     network_mode: NetworkMode | None = None
     allowed_hosts: list[str] | None = None
 
 
-class Environment(_Network):
+class Environment(Network):
     """What a sandbox is made from and with: image, resources (MiB), variables, health."""
 
     build_timeout_sec: Seconds = 600.0
@@ -56,7 +56,7 @@ class Environment(_Network):
     workdir: str | None = None
 
 
-class Agent(_Network):
+class Agent(Network):
     """The agent's limit (None: the run's ``timeouts.trial_s``) and whom it acts as."""
 
     timeout_sec: Seconds | None = None
@@ -72,7 +72,7 @@ class Collect(_Table):
     user: User | None = None
 
 
-class Verifier(_Network):
+class Verifier(Network):
     """How it is graded. ``environment_mode`` None: separate if there is an environment."""
 
     timeout_sec: Seconds = 600.0

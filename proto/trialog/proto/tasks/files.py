@@ -104,6 +104,12 @@ def settled(files: Files) -> dict[str, Entry]:
     parts are handed over apart and the link would lead nowhere. Raises TaskProblem for a link that
     leads out of the folder, nowhere, in a circle, or to another part's folder.
     """
+    for path in files:
+        above = path.rpartition("/")[0]
+        while above:
+            if above in files and files[above].kind != "dir":
+                raise TaskProblem(path, f"lies below {above}, which is no folder")
+            above = above.rpartition("/")[0]
     return {path: _settled(files, path) for path in sorted(files)}
 
 

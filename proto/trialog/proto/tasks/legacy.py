@@ -18,7 +18,7 @@ from trialog.proto.tasks.files import TaskProblem
 CONFIG = "task.toml"
 Table = dict[str, Any]
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMG])\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([KMG])\s*", re.IGNORECASE)
 _MIB = {"K": 1 / 1024, "M": 1.0, "G": 1024.0}
 _DESCRIBED = frozenset({"name", "version", "description", "authors", "keywords"})
 # Keys that the format has and no sandbox of ours acts on, with what that means.
@@ -59,9 +59,7 @@ def _kept(table: Table, model: type[BaseModel], place: str, warnings: list[str])
     return kept
 
 
-def _below(
-    value: Any, model: type[BaseModel], key: str, place: str, warnings: list[str]
-) -> Any:
+def _below(value: Any, model: type[BaseModel], key: str, place: str, warnings: list[str]) -> Any:
     inner = next(_models(model.model_fields[key].annotation), None)
     path = f"{place}.{key}" if place else key
     if inner is None:

@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trialog.proto.tasks.config import Artifact, Environment, Step, TaskConfig
+from trialog.proto.canonical import NotCanonicalError, canonical
+from trialog.proto.tasks.config import Artifact, Environment, Network, Step, TaskConfig
 from trialog.proto.tasks.files import TaskProblem
 from trialog.proto.tasks.legacy import CONFIG, modernised, named
 from trialog.proto.tasks.variables import with_defaults
@@ -18,6 +19,8 @@ from trialog.proto.tasks.variables import with_defaults
 NEWEST = (1, 4)
 MAX_BYTES = 1_000_000
 
+# Tables for people, in which anything may stand.
+_FREE = frozenset({"metadata", "task", "source"})
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
 _ENV_NAME = re.compile(r"[^=\x00]+")
 _STEP_NAME = re.compile(r"[^<>:\"/\\|?*\x00-\x1f\x7f]{1,255}")
@@ -34,9 +37,12 @@ def parse(text: bytes) -> tuple[TaskConfig, list[str]]:
         if len(text) > MAX_BYTES:
             raise TaskProblem(CONFIG, f"is larger than {MAX_BYTES} bytes")
         table = tomllib.loads(text.decode())
+        canonical({key: value for key, value in table.items() if key not in _FREE})
     except UnicodeDecodeError as error:
         raise TaskProblem(CONFIG, f"is not UTF-8 at byte {error.start}", "save it so") from None
-    except tomllib.TOMLDecodeError as error:
+    except NotCanonicalError as error:  # nan, a date, an integer beyond 2**53
+        raise TaskProblem(CONFIG, f"holds a value that cannot be meant: {error}") from None
+    except ValueError as error:  # a number of 5,000 digits is no TOMLDecodeError
         raise TaskProblem(CONFIG, f"is no TOML: {error}") from None
     except RecursionError:
         raise TaskProblem(CONFIG, "is nested too deeply") from None
@@ -54,7 +60,7 @@ def parse(text: bytes) -> tuple[TaskConfig, list[str]]:
 
 def _check_version(table: dict[str, Any], warnings: list[str]) -> None:
     given = table.setdefault("schema_version", "1.4")
-    if isinstance(given, float) and not isinstance(given, bool):
+    if isinstance(given, float):
         given = table["schema_version"] = repr(given)
         warnings.append(f'schema_version is a number; write it as a text: "{given}"')
     match = _VERSION.fullmatch(given) if isinstance(given, str) else None
@@ -72,7 +78,12 @@ def _first(error: ValidationError) -> TaskProblem:
     words = one["msg"].removeprefix("Value error, ")
     words = words.replace("Input should be greater than or equal to", "must be at least")
     words = words.replace("Input should be greater than", "must be above")
-    words = words.replace("Input should be", "must be").replace("Field required", "is missing")
+    words = re.sub("a valid dictionary or instance of .*", "a table", words)
+    words = (
+        words.replace("valid string", "text")
+        .replace("Input should be", "must be")
+        .replace("Field required", "is missing")
+    )
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return TaskProblem(CONFIG, f"{_called(one['loc'])} {words}{more}")
 
@@ -157,15 +168,14 @@ def _numbered(steps: Sequence[Step]) -> list[tuple[str, Step]]:
     return [(f"steps[{n}].verifier", step) for n, step in enumerate(steps)]
 
 
-def networks(config: TaskConfig) -> Iterator[tuple[str, Any]]:
+def networks(config: TaskConfig) -> Iterator[tuple[str, Network]]:
+    """Yield every table that may ask for a network, with its name."""
     yield from environments(config)
     yield "agent", config.agent
     yield "verifier", config.verifier
     for n, step in enumerate(config.steps):
         yield f"steps[{n}].agent", step.agent
         yield f"steps[{n}].verifier", step.verifier
-
-
 
 
 def _check_artifact(artifact: Artifact) -> None:
