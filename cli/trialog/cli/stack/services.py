@@ -67,6 +67,8 @@ def _own_env(kind: str, options: StackOptions, layout: Layout, ports: PortBook) 
         return {
             "TRIALOG_SANDBOX_DIR": str(layout.sandboxes),
             "TRIALOG_CONCURRENCY": str(options.sandbox_concurrency),
+            # Here a run and the worker are one person's, who may import what they have anyway.
+            "TRIALOG_AGENT_MODULES": "*",
         }
     if kind == "judge":
         return {

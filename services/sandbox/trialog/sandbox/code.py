@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trialog.proto.codes import source_version
-from trialog.sandbox.agents import commands, noop, policy
+from trialog.sandbox.agents import command, commands, noop, nop, oracle, policy
 from trialog.sandbox.verifiers import reference
 
 
@@ -12,5 +12,8 @@ def versions() -> dict[str, str]:
     return {
         "agent:policy": source_version(policy, commands),
         "agent:noop": source_version(noop),
+        "agent:oracle": source_version(oracle),
+        "agent:nop": source_version(nop),
+        "agent:command": source_version(command),
         "verifier:reference": source_version(reference),
     }

@@ -15,6 +15,7 @@
       ImageError
     TaskError               task (see there)
     AgentError              agent
+      AgentUnavailableError
       CommandFailedError
       TrialTimedOutError    timeout
       InjectedFault         injected
@@ -91,19 +92,33 @@ class TaskError(Exception):
 
 
 class AgentError(Exception):
-    """The agent's try failed, not the sandbox."""
+    """The agent's try failed, not the sandbox. ``name`` is what a task's records call it: Harbor's
+    name where it has one, or that of what the agent's own code raised."""
 
     failure: ClassVar[Failure] = "agent"
+    name: str = "AgentError"
+
+
+class AgentUnavailableError(AgentError):
+    """The agent cannot be made here: its module, its class or its options are not as they must be.
+
+    The message names which, and what mends it.
+    """
+
+    name = "AgentUnavailableError"
 
 
 class CommandFailedError(AgentError):
     """A command that the agent depends on ended with a non-zero exit code."""
 
+    name = "NonZeroAgentExitCodeError"
+
 
 class TrialTimedOutError(AgentError):
-    """A command of the trial ran over its time and was killed with all its children."""
+    """The trial ran over its time; its command was killed with all its children."""
 
     failure: ClassVar[Failure] = "timeout"
+    name = "AgentTimeoutError"
 
 
 class InjectedFault(AgentError):
