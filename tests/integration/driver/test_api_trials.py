@@ -102,7 +102,7 @@ async def test_what_has_not_happened_is_null_and_a_lost_blob_costs_its_turns_onl
     assert kept["turns"] == TRAJECTORY["turns"]
     assert (skipped["reward"], skipped["judge_score"]) == (None, None)
     assert skipped["failures"] == [
-        {"stage": "generate", "failure": "timeout", "message": "300 s", "n": 0}
+        {"stage": "generate", "failure": "timeout", "error": None, "message": "300 s", "n": 0}
     ]
     answer = await api.get(f"/trials/{run_id}/s0-p0-n0/trajectory")
     assert (answer.status_code, answer.json()["title"]) == (404, "No such trajectory")
