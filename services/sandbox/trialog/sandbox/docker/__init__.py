@@ -1,0 +1,1 @@
+"""Sandboxes by a Docker daemon of this host."""

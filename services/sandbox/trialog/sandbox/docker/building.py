@@ -1,0 +1,227 @@
+"""Images by content: a recipe's digest, and its image in the daemon under a tag of that digest."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import json
+import tempfile
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trialog.sandbox.docker import context, dockerfile
+from trialog.sandbox.docker.container import LABEL
+from trialog.sandbox.docker.daemon import Daemon, DaemonError
+from trialog.sandbox.docker.rootfs import Imported
+from trialog.sandbox.errors import ImageError
+from trialog.sandbox.images import Image, Recipe, User
+
+REPOSITORY = "trialog/task"
+_FORMAT = 1  # raised when the same recipe shall give another image
+_KEPT_OUTPUT_CHARS = 4_000
+_PULL_TIMEOUT_S = 1_800.0
+
+
+def tag(digest: str) -> str:
+    """Return the name that a built image has in the daemon."""
+    return f"{REPOSITORY}:{digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A recipe looked into: its digest, and the name of a ready image or the Dockerfile's text with
+    the daemon's names of its bases."""
+
+    digest: str
+    ready: str = ""
+    text: str = ""
+
+
+class Builder:
+    """Builds recipes, each at most once for a daemon and a folder of locks."""
+
+    def __init__(self, daemon: Daemon, locks: Path) -> None:
+        self._daemon = daemon
+        self._locks = locks
+        self._imported = Imported(daemon)
+
+    async def identify(self, recipe: Recipe) -> str:
+        """Return the digest of a recipe; see the seam."""
+        return (await self._plan(recipe)).digest
+
+    async def build(self, recipe: Recipe) -> Image:
+        """Return a recipe's image; see the seam."""
+        plan = await self._plan(recipe)
+        with contextlib.suppress(ImageError):
+            return await self.find(plan.digest)
+        async with _locked(self._locks / f"{plan.digest}.lock"):
+            with contextlib.suppress(ImageError):
+                return await self.find(plan.digest)
+            if plan.ready:
+                await self._name(plan)
+            else:
+                await self._make(recipe, plan)
+            return await self.find(plan.digest)
+
+    async def find(self, digest: str) -> Image:
+        """Return an image that was built. Raises ImageError when it was not, in this daemon."""
+        found = await self._inspect(tag(digest))
+        if found is None:
+            raise ImageError(f"image {digest} is not built in the Docker daemon")
+        config = found["Config"] or {}
+        pairs = (text.partition("=") for text in config.get("Env") or ())
+        return Image(
+            digest,
+            {name: value for name, _, value in pairs},
+            config.get("WorkingDir") or "/",
+            _user(config.get("User") or ""),
+        )
+
+    async def _plan(self, recipe: Recipe) -> _Plan:
+        if recipe.docker_image is not None:
+            name, identity = await self._base(recipe.docker_image, recipe)
+            return _Plan(_digest({"image": identity}), ready=name)
+        if recipe.dockerfile is None:
+            raise ImageError("the task has neither a Dockerfile nor a docker_image")
+        text = context.read_text(recipe.context, recipe.dockerfile)
+        names: dict[str, str] = {}
+        identities: list[str] = []
+        for base in dockerfile.bases(text):
+            names[base.name], identity = await self._base(base.name, recipe)
+            identities.append(identity)
+        # The digest is of the names that the task wrote: those of imports are our own.
+        content = await asyncio.to_thread(context.pack, recipe.context, recipe.dockerfile, text)
+        parts = {"context": content, "dockerfile": recipe.dockerfile, "bases": identities}
+        return _Plan(_digest(parts), text=dockerfile.rebased(text, names))
+
+    async def _base(self, name: str, recipe: Recipe) -> tuple[str, str]:
+        """Return a base's name in the daemon and its identity, fetching it where that is allowed.
+
+        The identity is of its layers and settings, not its id: an import's id tells its time.
+        """
+        if source := recipe.images.get(name):
+            name = await self._imported.name(name, source)
+        found = await self._inspect(name)
+        if found is None:
+            await self._pull(name, recipe)
+            found = await self._inspect(name)
+        if found is None:
+            raise ImageError(f"image {name} was pulled and is not there")
+        kept = ("Env", "Cmd", "Entrypoint", "User", "WorkingDir", "Shell", "OnBuild", "Volumes")
+        config = found["Config"] or {}
+        settings = {key: config[key] for key in kept if config.get(key)}
+        layers = found["RootFS"].get("Layers") or []
+        return name, _digest({"layers": layers, "settings": settings})
+
+    async def _pull(self, name: str, recipe: Recipe) -> None:
+        if recipe.network != "public":
+            raise ImageError(
+                f"image {name} is not in the Docker daemon and the task may not use the network to "
+                f"build: run `docker pull {name}`, declare it in the run's `images`, or allow "
+                "`network: public`"
+            )
+        repository, tagged = _split(name)
+        params = {"fromImage": repository, "tag": tagged}
+        try:
+            async with asyncio.timeout(_PULL_TIMEOUT_S):
+                async for said in self._daemon.lines("/images/create", params=params):
+                    if "error" in said:
+                        raise ImageError(f"image {name} cannot be pulled: {said['error']}")
+        except DaemonError as error:
+            raise ImageError(f"image {name} cannot be pulled: {error}") from error
+        except TimeoutError:
+            raise ImageError(f"image {name} was not pulled within {_PULL_TIMEOUT_S} s") from None
+
+    async def _name(self, plan: _Plan) -> None:
+        repository, _, tagged = tag(plan.digest).partition(":")
+        params = {"repo": repository, "tag": tagged}
+        await self._daemon.ask("POST", f"/images/{plan.ready}/tag", params=params)
+
+    async def _make(self, recipe: Recipe, plan: _Plan) -> None:
+        name = recipe.dockerfile or ""
+        params = {
+            "t": tag(plan.digest),
+            "dockerfile": name,
+            "networkmode": "none" if recipe.network == "none" else "default",
+            "rm": "true",
+            "forcerm": "true",
+            "version": "1",
+            "labels": json.dumps({LABEL + "image": plan.digest}),
+        }
+        said = _Said()
+        try:
+            with tempfile.TemporaryFile(dir=self._locks) as archive:
+                await asyncio.to_thread(context.pack, recipe.context, name, plan.text, archive)
+                async with asyncio.timeout(recipe.timeout_s):
+                    body = context.chunks(archive)
+                    async for message in self._daemon.lines("/build", params=params, content=body):
+                        said.take(message)
+        except DaemonError as error:
+            raise ImageError(f"{name}: {error}") from error
+        except TimeoutError:
+            why = f"it took longer than {recipe.timeout_s:g} s"
+            raise ImageError(said.told(name, why)) from None
+        if said.error:
+            raise ImageError(said.told(name, said.error))
+
+    async def _inspect(self, name: str) -> dict[str, Any] | None:
+        try:
+            return await self._daemon.ask("GET", f"/images/{name}/json")
+        except DaemonError as error:
+            if error.status == 404:
+                return None
+            raise ImageError(f"image {name}: {error}") from error
+
+
+class _Said:
+    """What a build said: its last step, the end of its output, its error."""
+
+    def __init__(self) -> None:
+        self.step = ""
+        self.output = ""
+        self.error = ""
+
+    def take(self, message: dict[str, Any]) -> None:
+        text = str(message.get("stream", ""))
+        if text.startswith("Step "):
+            self.step, self.output = text.strip(), ""
+        else:
+            self.output = (self.output + text)[-_KEPT_OUTPUT_CHARS:]
+        if "error" in message:
+            self.error = str(message["error"])
+
+    def told(self, name: str, why: str) -> str:
+        said = self.output.strip()
+        return f"{name}: {self.step or 'before the first step'}: {why}" + (said and f"\n{said}")
+
+
+def _user(text: str) -> User:
+    """A group beside the user is left out: the user's own is taken."""
+    name = text.partition(":")[0] or "0"
+    return int(name) if name.isdigit() else name
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Part a reference into repository and tag or digest."""
+    if "@" in name:
+        repository, _, digest = name.partition("@")
+        return repository, digest
+    head, colon, last = name.rpartition(":")
+    return (head, last) if colon and "/" not in last else (name, "latest")
+
+
+def _digest(parts: dict[str, Any]) -> str:
+    text = json.dumps({"docker": _FORMAT, **parts}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@contextlib.asynccontextmanager
+async def _locked(path: Path) -> AsyncGenerator[None]:
+    """Hold a lock among all processes of this host that share the folder."""
+    with path.open("w") as file:
+        await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,164 @@
+"""A sandbox's folder on the host: who owns it, and what a later worker must know.
+
+run/<sandbox id>/
+  lock      held (flock) by the worker that owns the sandbox, so a dead worker's shows
+  record    JSON: what it was started from, its container
+  socket    where PID 1 listens; nobody inside can reach it
+  inside/   what the container sees, read-only: PID 1's binary and, until it began, the handover
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from trialog.sandbox.docker.container import INIT
+from trialog.sandbox.errors import SandboxBusyError, SandboxGoneError
+from trialog.sandbox.images import Image, User
+from trialog.sandbox.provider import Limits
+from trialog.sandbox.trees import remove_tree
+
+PASSING = ".new-"
+_UNLOCKED_GRACE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a later worker must know. ``container`` is the daemon's id, ``upper`` its overlay's
+    upper folder where this process may read it (else empty)."""
+
+    image: Image
+    limits: Limits
+    nonce: str
+    container: str = ""
+    upper: str = ""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    workdir: str = "/"
+    user: User = 0
+
+    def to_json(self) -> str:
+        """Return the text kept in the folder."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read ``to_json()`` back. Raises ValueError, KeyError or TypeError on anything else."""
+        raw = json.loads(text)
+        image, limits = Image(**raw.pop("image")), Limits(**raw.pop("limits"))
+        return cls(image=image, limits=limits, **raw)
+
+
+class Folder:
+    """An open, locked folder. Its sockets are addressed through its descriptor: a socket's path may
+    have 107 bytes only."""
+
+    def __init__(self, path: Path, fd: int, lock: int) -> None:
+        self.path = path
+        self._fd = fd
+        self._lock = lock
+
+    @classmethod
+    def new(cls, parent: Path) -> Self:
+        """Make a folder under a passing name; ``settle`` gives it its own."""
+        path = parent / f"{PASSING}{secrets.token_hex(8)}"
+        path.mkdir(mode=0o700, parents=True)
+        return cls._own(path, os.O_CREAT)
+
+    @classmethod
+    def find(cls, path: Path) -> Self:
+        """Open a sandbox's folder and own it.
+
+        Raises SandboxGoneError when there is none, SandboxBusyError when another lives in it.
+        """
+        try:
+            return cls._own(path, 0)
+        except FileNotFoundError:
+            raise SandboxGoneError(f"there is no sandbox {path.name}") from None
+
+    @classmethod
+    def _own(cls, path: Path, flags: int) -> Self:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            lock = os.open("lock", os.O_RDWR | flags, 0o600, dir_fd=fd)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+                raise SandboxBusyError(f"another worker owns sandbox {path.name}") from None
+        except BaseException:  # the descriptor must not leak, whatever it was
+            os.close(fd)
+            raise
+        return cls(path, fd, lock)
+
+    def settle(self, path: Path) -> None:
+        """Move to the final name. Raises SandboxBusyError when a sandbox is there already."""
+        try:
+            self.path.rename(path)
+        except OSError:
+            if path.is_dir():
+                raise SandboxBusyError(f"sandbox {path.name} was made by another") from None
+            raise
+        self.path = path
+
+    def keep(self, record: Record) -> None:
+        """Write the record, whole or not at all."""
+        aside = self.path / "record.new"
+        aside.write_text(record.to_json())
+        aside.replace(self.path / "record")
+
+    def record(self) -> Record | None:
+        """Return the record; None when its writer died before it was written."""
+        try:
+            return Record.from_json((self.path / "record").read_text())
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @property
+    def address(self) -> str:
+        """Where PID 1 is reached while this object is open."""
+        return f"/proc/self/fd/{self._fd}/socket"
+
+    @property
+    def inside(self) -> Path:
+        """The folder that the container sees."""
+        return self.path / "inside"
+
+    def furnish(self, init: Path) -> None:
+        """Put PID 1's binary where the container sees it."""
+        self.inside.mkdir(mode=0o755, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            (self.inside / INIT).unlink()
+        try:
+            os.link(init, self.inside / INIT)
+        except OSError:  # another filesystem, or one without hard links
+            shutil.copy(init, self.inside / INIT)
+
+    def remove(self) -> None:
+        """Remove the folder. The container must be gone."""
+        remove_tree(self.path)
+        self.close()
+
+    def close(self) -> None:
+        """Give up ownership and leave the sandbox as it is."""
+        for fd in (self._fd, self._lock):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._lock = -1
+
+
+def abandoned(path: Path) -> bool:
+    """Tell whether a folder without a lock file is one whose maker died, by its age."""
+    try:
+        return time.time() - path.stat().st_mtime > _UNLOCKED_GRACE_S
+    except FileNotFoundError:
+        return False

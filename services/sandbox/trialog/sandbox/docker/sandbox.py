@@ -1,0 +1,142 @@
+"""One living container, spoken to through the socket of its PID 1."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Mapping, Sequence
+
+from trialog.sandbox.bubblewrap import wire
+from trialog.sandbox.docker.daemon import Daemon, DaemonError
+from trialog.sandbox.docker.folder import Folder, Record
+from trialog.sandbox.errors import SandboxGoneError
+from trialog.sandbox.images import Image, User
+from trialog.sandbox.provider import DEFAULT_TIMEOUT_S, ExecResult, check_exec_id, inside
+
+_READY_TIMEOUT_S = 20.0
+_ENV = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG": "C.UTF-8",
+}
+_GONE = (404, 409)  # unknown, or being removed already
+
+
+class DockerSandbox:
+    """A sandbox that this worker owns until ``destroy`` (or its own death)."""
+
+    def __init__(
+        self,
+        sandbox_id: str,
+        folder: Folder,
+        record: Record,
+        daemon: Daemon,
+        on_end: Callable[[DockerSandbox], None],
+    ) -> None:
+        self.sandbox_id = sandbox_id
+        self._folder = folder
+        self._record = record
+        self._daemon = daemon
+        self._on_end = on_end
+        self._lifeline = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._ended = False
+        self._destroying: asyncio.Future[None] | None = None
+
+    @property
+    def image(self) -> Image:
+        """The image it was started from."""
+        return self._record.image
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether ``destroy`` was called."""
+        return self._ended
+
+    async def ready(self) -> None:
+        """Open the connection whose end tells PID 1 that we died, and wait for its first answer.
+
+        Raises SandboxGoneError.
+        """
+        try:
+            self._lifeline.connect(self._folder.address)
+            async with asyncio.timeout(_READY_TIMEOUT_S):
+                await self._ask(bytes([wire.Op.PING]))
+        except (OSError, TimeoutError, SandboxGoneError) as error:
+            raise SandboxGoneError(f"sandbox {self.sandbox_id} does not answer: {error}") from error
+
+    async def exec(
+        self,
+        exec_id: str,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        output_limit_bytes: int | None = None,
+        user: User | None = None,
+    ) -> ExecResult:
+        """Run a command once per exec id; see the seam."""
+        limit = self._record.limits.output_bytes
+        request = wire.exec_request(
+            check_exec_id(exec_id),
+            argv,
+            cwd=inside(cwd or self._record.workdir),
+            env={**_ENV, **self._record.env, **(env or {})},
+            stdin=stdin,
+            timeout_s=timeout_s,
+            output_limit_bytes=limit if output_limit_bytes is None else output_limit_bytes,
+        )
+        return wire.exec_result(await self._ask(request))
+
+    async def read(self, path: str, limit_bytes: int) -> bytes:
+        """Return a regular file's bytes; see the seam."""
+        full = inside(path)
+        return wire.file_bytes(path, await self._ask(wire.read_request(full, limit_bytes)))
+
+    async def kill_all(self) -> None:
+        """Kill every process inside but PID 1, and wait for their deaths."""
+        await self._ask(bytes([wire.Op.KILL_ALL]))
+
+    async def destroy(self) -> None:
+        """Remove the container and everything of it; a second call waits for the first."""
+        if self._destroying is None:
+            self._ended = True
+            self._lifeline.close()
+            self._destroying = asyncio.ensure_future(self._remove())
+        await asyncio.shield(self._destroying)
+        self._on_end(self)
+
+    def leave(self) -> None:
+        """Give up ownership and leave the sandbox to a later worker."""
+        self._ended = True
+        self._lifeline.close()
+        self._folder.close()
+        self._on_end(self)
+
+    async def _remove(self) -> None:
+        if self._record.container:
+            await remove(self._daemon, self._record.container)
+        await asyncio.to_thread(self._folder.remove)
+
+    async def _ask(self, request: bytes) -> bytes:
+        if self._ended:
+            raise SandboxGoneError(f"sandbox {self.sandbox_id} was destroyed")
+        try:
+            return await wire.ask(self._folder.address, request)
+        except SandboxGoneError as error:
+            raise SandboxGoneError(f"sandbox {self.sandbox_id}: {error}") from error
+
+
+async def remove(daemon: Daemon, container: str) -> None:
+    """Remove a container with its volumes and return when it is gone; harmless when it is."""
+    try:
+        params = {"force": "true", "v": "true"}
+        await daemon.ask("DELETE", f"/containers/{container}", params=params)
+    except DaemonError as error:
+        if error.status not in _GONE:
+            raise
+        # The daemon removes it of itself once its PID 1 ended: wait until that is done.
+        with contextlib.suppress(DaemonError):
+            wait = {"condition": "removed"}
+            await daemon.ask("POST", f"/containers/{container}/wait", params=wait)
