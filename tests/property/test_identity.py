@@ -16,7 +16,9 @@ WORD = st.text(max_size=6)
 SEED = st.none() | st.integers(-(2**53), 2**53)
 INPUTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "world_key": {"world_id": WORD, "seed": SEED},
+    "image_key": {"environment": WORD, "images": JSON, "provider": WORD, "network": WORD},
     "generate_key": {
+        "task": st.none() | st.dictionaries(WORD, WORD, max_size=2),
         "code": WORD,
         "agent": JSON,
         "world_digest": WORD,
@@ -26,7 +28,13 @@ INPUTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "limits": JSON,
         "fault_rates": JSON,
     },
-    "verify_key": {"code": WORD, "world_key": WORD, "trajectory_digest": WORD, "verifier": WORD},
+    "verify_key": {
+        "code": WORD,
+        "world_key": WORD,
+        "trajectory_digest": WORD,
+        "verifier": WORD,
+        "task": st.none() | WORD,
+    },
     "call_key": {"model": JSON, "request": JSON, "trajectory_digest": WORD},
     "judge_key": {
         "checks": WORD,

@@ -208,7 +208,15 @@ def test_an_empty_list_of_faults_is_no_fault(name: str) -> None:
 # What is no input ---------------------------------------------------------------------------------
 
 VERIFIED = facts_of(ev.TrialVerified, found_doc=st.none() | st.integers(0, 7))
-OF_A_VERIFICATION = {"trial_id", "action_key", "verified", "found_doc", "trajectory"}
+OF_A_VERIFICATION = {
+    "trial_id",
+    "action_key",
+    "verified",
+    "found_doc",
+    "trajectory",
+    "reward",
+    "rewards",
+}
 
 
 @given(VERIFIED, VERIFIED)

@@ -100,7 +100,12 @@ FIELDS: Strategies = {
     ),
     "faults": some(Faults),
     "agent": st.sampled_from(["policy", "noop"]),
-    "learner": st.just("bandit"),
+    "learner": st.sampled_from(["bandit", "none"]),
+    # Runs of tasks have a family of their own (tests/property/test_task_keys.py).
+    "tasks": st.none(),
+    "agent_options": st.just({}),
+    "network": st.just("none"),
+    "images": st.just({}),
     "versions": some(Versions),
     "provider": st.sampled_from(["bubblewrap", "null"]),
     "labels": st.dictionaries(CRITERIA, CRITERIA, max_size=2),

@@ -12,6 +12,7 @@ from trialog.proto import events as ev
 from trialog.proto.ids import parse_trial_id
 from trialog.proto.policy import initial_weights
 from trialog.proto.runspec import RunSpec, world_of
+from trialog.proto.tasks.manifest import Manifest
 
 RUN = "r-abcdefghijklmnop"
 
@@ -19,11 +20,11 @@ RUN = "r-abcdefghijklmnop"
 class Folded:
     """A run's log in memory. Slots are kept as the real log keeps them: the first fact wins."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, manifest: Manifest = (), /, **settings: Any) -> None:
         self.spec = RunSpec.model_validate(settings)
         weights = initial_weights(self.spec.n_worlds)
         request = ev.RunRequested(self.spec.recorded(), RUN, str(len(weights)))
-        self.state: RunState = fold.begin(RUN, 0, request)
+        self.state: RunState = fold.begin(RUN, 0, request, manifest)
         self.facts: list[ev.Fact] = [request]
         self.now_ms = 1_000_000.0
 

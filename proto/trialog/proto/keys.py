@@ -270,7 +270,7 @@ class Keys:
             "verified": fact.verified,
             "found_doc": fact.found_doc,
         }
-        if fact.reward is not None:
+        if fact.reward is not None or fact.rewards:
             verification |= {"reward": fact.reward, "rewards": fact.rewards}
         return identity.judge_key(
             checks=self._checks,

@@ -73,7 +73,7 @@ def test_rubrics_are_listed(trialog: Trialog, served: Served) -> None:
     assert [row[0] for row in first] == ["rubric", "careful", "instant"]
     assert first[2][1:] == ["1", "check", "1", "built", "in"]
     names = [one["name"] for one in json.loads(trialog("rubrics", "--all", "-o", "json"))]
-    assert names == ["careful", "instant", "v1", "v2-efficiency"]
+    assert names == ["careful", "instant", "task", "v1", "v2-efficiency"]
 
 
 def test_a_rubric_is_shown_with_its_versions(trialog: Trialog, served: Served) -> None:

@@ -159,8 +159,8 @@ def test_rubrics_are_kept_listed_and_compared(driver: FakeDriver, client: Trialo
     second = client.put_rubric("mine", RUBRIC | {"criteria": [{"name": "a", "weight": 2.0}]})
     assert [(one["version"], one["added"]) for one in (first, second)] == [(1, True), (2, True)]
     assert client.put_rubric("mine", RUBRIC)["added"] is False
-    page = client.list_rubrics(limit=3)
-    assert [one["name"] for one in page["rubrics"]] == ["instant", "mine", "v1"]
+    page = client.list_rubrics(limit=4)
+    assert [one["name"] for one in page["rubrics"]] == ["instant", "mine", "task", "v1"]
     (last,) = client.list_rubrics(cursor=page["next_cursor"])["rubrics"]
     assert (last["name"], last["built_in"]) == ("v2-efficiency", True)
     versions = client.get_rubric("mine", limit=1)
@@ -251,4 +251,4 @@ async def test_the_asynchronous_client_does_the_same(served: Served):
         assert (await client.get_rubric("mine"))["latest"]["version"] == 1
         assert (await client.get_rubric_version("mine", 1))["built_in"] is False
         assert (await client.diff_rubrics("v1", to="mine"))["to"]["name"] == "mine"
-        assert len((await client.list_rubrics())["rubrics"]) == 4
+        assert len((await client.list_rubrics())["rubrics"]) == 5

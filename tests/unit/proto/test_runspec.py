@@ -55,7 +55,7 @@ def test_a_text_that_was_recorded_before_it_was_refused_still_loads() -> None:
         ({"lr": math.nan}, "lr"),
         ({"lr": math.inf}, "lr"),
         ({"lr": -1.0}, "lr"),
-        ({"rubric": "v3"}, "known are instant, v1, v2-efficiency"),
+        ({"rubric": "v3"}, "known are instant, task, v1, v2-efficiency"),
         ({"rubric": {"name": "x", "criteria": []}}, "criteria"),
         ({"seed": 2**53 + 1}, "seed"),
         ({"tool_latency_s": -0.1}, "tool_latency_s"),
