@@ -22,10 +22,10 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundl
 export UV_SYSTEM_CERTS ?= 1
 endif
 
-.PHONY: help setup demo up test check format bench locks clean
+.PHONY: help setup demo up test conformance-docker check format bench locks clean
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
 setup: .venv/.ready ## Make or update the environment in .venv (the others do it when needed)
 
@@ -43,6 +43,9 @@ up: .venv/.ready ## Start the whole stack in the foreground (ARGS="--data DIR" k
 
 test: .venv/.ready ## Run all tests (ARGS=... goes to pytest)
 	@$(BIN)/pytest $(ARGS)
+
+conformance-docker: .venv/.ready ## Run the tests that need a Docker daemon, which is started for them
+	@bash .ci/docker $(ARGS)
 
 check: .venv/.ready ## Check format, lint, types and import rules, and run the fast tests
 	@sh .ci/check

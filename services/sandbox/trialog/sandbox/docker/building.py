@@ -16,7 +16,7 @@ from typing import Any
 from trialog.sandbox.docker import context, dockerfile
 from trialog.sandbox.docker.container import LABEL
 from trialog.sandbox.docker.daemon import Daemon, DaemonError
-from trialog.sandbox.docker.rootfs import Imported
+from trialog.sandbox.docker.declared import Imported
 from trialog.sandbox.errors import ImageError
 from trialog.sandbox.images import Image, Recipe, User
 
@@ -88,6 +88,11 @@ class Builder:
         if recipe.dockerfile is None:
             raise ImageError("the task has neither a Dockerfile nor a docker_image")
         text = context.read_text(recipe.context, recipe.dockerfile)
+        if recipe.network == "none" and (fetched := dockerfile.fetches(text)):
+            raise ImageError(
+                f"{recipe.dockerfile} adds {fetched[0]} and the task may not use the network to "
+                "build: put the file into the context, or allow `network: public`"
+            )
         names: dict[str, str] = {}
         identities: list[str] = []
         for base in dockerfile.bases(text):

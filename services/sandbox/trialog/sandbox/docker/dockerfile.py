@@ -9,6 +9,8 @@ from dataclasses import dataclass
 _DIRECTIVE = re.compile(r"#\s*(\w+)\s*=\s*(\S+)\s*")
 _ARG = re.compile(r"(\w+)(?:=(.*))?", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?:(:?[-+])([^}]*))?\})")
+_REMOTE = re.compile(r"[\w+.-]+://|git@")
+_LISTED = "[]\"',"
 _QUOTES = "\"'"
 
 
@@ -55,6 +57,13 @@ def bases(text: str) -> list[Base]:
             case _:
                 pass
     return found
+
+
+def fetches(text: str) -> list[str]:
+    """Return the addresses that ADD takes files from: the daemon itself would fetch them."""
+    added = (line.words[1:-1] for line in _lines(text) if line.words[0].upper() == "ADD")
+    words = (word.strip(_LISTED) for words in added for word in words)
+    return [word for word in words if _REMOTE.match(word)]
 
 
 def rebased(text: str, names: Mapping[str, str]) -> str:
