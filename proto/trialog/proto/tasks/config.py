@@ -31,7 +31,7 @@ class Healthcheck(_Table):
 
 
 class Network(_Table):
-    """What a table asks for. ``network_mode`` None: the task does not say; ours is then no network at all."""
+    """What a table asks for. ``network_mode`` None: it does not say; ours is then none at all."""
 
     network_mode: NetworkMode | None = None
     allowed_hosts: list[str] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from trialog.proto.tasks.config import Step, TaskConfig
@@ -14,6 +14,8 @@ from trialog.proto.tasks.parse import parse
 
 # A line by which benchmarks find their own texts in what a model was trained on.
 _CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
+# Two of these are a task whose task.toml was forgotten, not a folder of something else.
+_SIGNS = frozenset({"instruction.md", "environment", "tests", "solution", "steps"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,17 @@ def read_task(name: str, files: Files) -> Task:
         _check_tests(task.layout, step)
     _check_environment(task.layout)
     return Task(name, config, files, (*warnings, *_unread(task)))
+
+
+def looks_like_task(names: Collection[str]) -> bool:
+    """Whether a folder with these names in it is one of a task, if perhaps a broken one."""
+    return CONFIG in names or len(_SIGNS.intersection(names)) > 1
+
+
+def no_task(where: str) -> TaskProblem:
+    """Return the problem of a place in which there is no task."""
+    what = "holds no task: neither a task.toml nor a folder with one in it"
+    return TaskProblem(where, what, "a task is a folder with a task.toml in it")
 
 
 def steps_of(config: TaskConfig) -> list[Step | None]:

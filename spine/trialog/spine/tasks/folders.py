@@ -13,12 +13,12 @@ from pathlib import Path
 
 from trialog.proto.tasks import files as limits
 from trialog.proto.tasks.files import Entry, TaskProblem, check_path
-from trialog.proto.tasks.legacy import CONFIG
+from trialog.proto.tasks.task import Task, looks_like_task, no_task, read_task
+
+Read = tuple[str, Task | TaskProblem]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# What a folder without a task.toml would be a task by.
-_SIGNS = frozenset({"instruction.md", "environment", "tests", "steps"})
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFSOCK: "a socket",
@@ -30,47 +30,49 @@ _KINDS = {
 def task_folders(path: Path) -> list[tuple[str, Path]]:
     """Return the tasks of a folder, by name in their order: itself, or the folders in it.
 
-    Hidden ones are passed over. Raises TaskProblem where there is no task, and for a folder that
-    looks like one but has no task.toml.
+    Hidden ones are passed over; what looks like a task but has no task.toml is one that cannot be
+    read. Raises TaskProblem where there is no task at all.
     """
-    names = _names(path)
-    if CONFIG in names:
-        return [(check_path(path.resolve().name or "task"), path)]
-    if len(_SIGNS & names) > 1:
-        raise TaskProblem(CONFIG, "is missing", "a task is a folder with a task.toml in it")
-    found: list[tuple[str, Path]] = []
-    for name in sorted(names):
-        if name.startswith(".") or not _is_folder(path / name, name):
-            continue
-        below = _names(path / name)
-        if CONFIG in below:
-            found.append((check_path(name), path / name))
-        elif _SIGNS & below:
-            mend = "a task is a folder with a task.toml in it"
-            raise TaskProblem(f"{check_path(name)}/{CONFIG}", "is missing", mend)
+    try:
+        path = path.resolve(strict=True)
+        names = {entry.name for entry in os.scandir(path)}
+    except OSError as error:
+        raise TaskProblem(_shown(path), f"cannot be read: {error.strerror}") from None
+    except (ValueError, RuntimeError):  # a NUL in it; a circle of links
+        raise TaskProblem(_shown(path), "is no path of a folder") from None
+    if looks_like_task(names):
+        return [(check_path(path.name or "task"), path)]
+    found = [
+        (check_path(name), path / name)
+        for name in sorted(names)
+        if not name.startswith(".") and looks_like_task(_names(path / name))
+    ]
     if not found:
-        what = "holds no task: neither a task.toml nor a folder with one in it"
-        raise TaskProblem(_shown(path), what)
+        raise no_task(_shown(path))
     if len(found) > limits.MAX_TASKS:
         raise TaskProblem(_shown(path), f"holds {len(found)} tasks; at most {limits.MAX_TASKS}")
     return found
 
 
 def _names(path: Path) -> set[str]:
+    """Return what is in a folder; nothing in what is none, or cannot be read."""
     try:
         return {entry.name for entry in os.scandir(path)}
-    except OSError as error:
-        raise TaskProblem(_shown(path), f"cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise TaskProblem(_shown(path), "is no path") from None
+    except OSError:
+        return set()
 
 
-def _is_folder(path: Path, name: str) -> bool:
-    """Whether it is a folder; a link to one is refused, it might lead anywhere."""
-    if path.is_symlink() and path.is_dir():
-        what = "is a symlink, where folders of tasks are expected"
-        raise TaskProblem(name, what, "copy the folder, or give its own path")
-    return path.is_dir()
+def tasks_of(path: Path) -> Iterator[Read]:
+    """Yield each task of a folder with its name, or what is wrong with it. Raises TaskProblem."""
+    for name, folder in task_folders(path):
+        yield name, _read(name, folder)
+
+
+def _read(name: str, folder: Path) -> Task | TaskProblem:
+    try:
+        return read_task(name, read_folder(folder))
+    except TaskProblem as problem:
+        return problem
 
 
 def _shown(path: Path) -> str:
@@ -86,7 +88,10 @@ def read_folder(path: Path) -> dict[str, Entry]:
     try:
         top = os.open(path, _FOLDER)
     except OSError as error:
-        raise TaskProblem(_shown(path), f"cannot be read: {error.strerror}") from None
+        if path.is_symlink():
+            what = "is a symlink, where a folder is expected"
+            raise TaskProblem("", what, "copy the folder, or give its own path") from None
+        raise TaskProblem("", f"the folder cannot be read: {error.strerror}") from None
     room = limits.MAX_TASK_BYTES
     for name, entry in _walk(top, ""):
         if len(found) >= limits.MAX_ENTRIES:

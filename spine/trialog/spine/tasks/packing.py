@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import IO
 
 from trialog.proto.tasks.files import Entry, Files, TaskProblem, check_path
 
@@ -13,20 +14,33 @@ def pack(files: Files) -> bytes:
     """Return the tar of a task's entries, in the order of their paths, without times or owners."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path in sorted(files):
-            entry = files[path]
-            member = tarfile.TarInfo(path)
-            match entry.kind:
-                case "file":
-                    member.size = len(entry.data)
-                    member.mode = 0o755 if entry.executable else 0o644
-                case "dir":
-                    member.type, member.mode = tarfile.DIRTYPE, 0o755
-                case "symlink":
-                    member.type, member.mode = tarfile.SYMTYPE, 0o777
-                    member.linkname = entry.target
-            archive.addfile(member, io.BytesIO(entry.data))
+        _add(archive, files, "")
     return out.getvalue()
+
+
+def pack_many(tasks: Iterable[tuple[str, Files]], out: IO[bytes]) -> None:
+    """Write a gzipped tar of several tasks, each in a folder of its name: what is uploaded."""
+    with tarfile.open(
+        fileobj=out, mode="w:gz", format=tarfile.PAX_FORMAT, compresslevel=1
+    ) as archive:
+        for name, files in tasks:
+            _add(archive, {"": Entry("dir"), **files}, f"{name}/")
+
+
+def _add(archive: tarfile.TarFile, files: Files, prefix: str) -> None:
+    for path in sorted(files):
+        entry = files[path]
+        member = tarfile.TarInfo(f"{prefix}{path}".rstrip("/"))
+        match entry.kind:
+            case "file":
+                member.size = len(entry.data)
+                member.mode = 0o755 if entry.executable else 0o644
+            case "dir":
+                member.type, member.mode = tarfile.DIRTYPE, 0o755
+            case "symlink":
+                member.type, member.mode = tarfile.SYMTYPE, 0o777
+                member.linkname = entry.target
+        archive.addfile(member, io.BytesIO(entry.data))
 
 
 def unpack(data: bytes) -> dict[str, Entry]:

@@ -1,0 +1,191 @@
+"""Whether a task can run as a run asks for it: said before anything runs. Pure.
+
+What no sandbox of ours can do is refused with what is wrong and what mends it, rather than run
+without it: a task without its database would grade every agent 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from trialog.proto.runspec import REFERENCE_AGENTS
+from trialog.proto.tasks.config import Environment, TaskConfig
+from trialog.proto.tasks.dockerfile import UnknownImageError, bases
+from trialog.proto.tasks.files import TaskProblem
+from trialog.proto.tasks.layout import COMPOSE, DOCKERFILE, Layout
+from trialog.proto.tasks.legacy import named
+from trialog.proto.tasks.parse import env_tables, environments, networks
+from trialog.proto.tasks.task import Task, steps_of
+from trialog.proto.tasks.variables import unset
+
+_MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run says that decides which tasks it can be of, named as in RunSpec.
+
+    ``agent`` and ``images`` None: nobody has said yet; what they would decide is a warning.
+    """
+
+    provider: str = "bubblewrap"
+    network: str = "none"
+    images: Mapping[str, str] | None = None
+    agent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a task runs. If not: why, and what to do about it."""
+
+    task: str
+    runs: bool
+    reason: str = ""
+    mend: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+class _Finding(NamedTuple):
+    reason: str
+    mend: str
+
+
+def check(task: Task, settings: Settings) -> Verdict:
+    """Return whether a task can run under these settings."""
+    warnings = list(task.warnings)
+    findings = [
+        *_machines(task.config),
+        *_services(task.config, task.layout),
+        *_networks(task.config, settings, warnings),
+        *_variables(task.config, settings),
+        *_images(task, settings, warnings),
+        *_agents(task, settings, warnings),
+    ]
+    return Verdict(
+        task.name,
+        not findings,
+        "; ".join(dict.fromkeys(finding.reason for finding in findings)),
+        "; ".join(dict.fromkeys(finding.mend for finding in findings if finding.mend)),
+        tuple(warnings),
+    )
+
+
+def broken(name: str, problem: TaskProblem) -> Verdict:
+    """Return the verdict on a task that cannot be read."""
+    return Verdict(name, False, str(problem), problem.mend)
+
+
+def _machines(config: TaskConfig) -> Iterator[_Finding]:
+    for place, environment in environments(config):
+        if environment.os != "linux":
+            what = f"{named(place, 'os')} is {environment.os}"
+            yield _Finding(what, "only Linux tasks can run")
+        if environment.tpu is not None:
+            yield _Finding(f"{named(place, 'tpu')} asks for a TPU", "no sandbox has one")
+        if environment.gpus:
+            what = f"{named(place, 'gpus')} asks for {environment.gpus} GPU(s)"
+            yield _Finding(what, "no sandbox has one; set gpus = 0 if the task does without")
+
+
+def _services(config: TaskConfig, layout: Layout) -> Iterator[_Finding]:
+    homes = [layout.home(step) for step in config.steps]
+    for folder in ("environment", "tests", *(f"{home}tests" for home in homes)):
+        if f"{folder}/{COMPOSE}" in layout.paths:
+            what = f"{folder}/{COMPOSE} starts services beside the task's"
+            yield _Finding(what, "start them in the one container, as from a healthcheck")
+    for place, holder in [("", config), *((f"steps[{n}]", s) for n, s in enumerate(config.steps))]:
+        others = [hook.service for hook in holder.verifier.collect]
+        others += [artifact.service or _MAIN for artifact in holder.artifacts]
+        for service in sorted(set(others) - {_MAIN}):
+            where = named(place, "artifacts or collect") if place else "artifacts or collect"
+            what = f"{where} names the service {service}"
+            yield _Finding(what, f"only the service {_MAIN} is there")
+
+
+def _networks(config: TaskConfig, settings: Settings, warnings: list[str]) -> Iterator[_Finding]:
+    for place, table in networks(config):
+        key = named(place, "network_mode")
+        if table.network_mode == "allowlist":
+            what = f"{key} is allowlist, which no provider enforces yet"
+            yield _Finding(what, f"set {key} to no-network or public")
+        if table.network_mode == "public" and settings.network != "public":
+            what = f"{key} is public, and the run allows no network"
+            yield _Finding(what, f"give the run network: public, or set {key} to no-network")
+    if config.environment.network_mode is None:
+        warnings.append(
+            "[environment].network_mode is not given: the task gets no network "
+            "(the format's own default is public)"
+        )
+
+
+def _variables(config: TaskConfig, settings: Settings) -> Iterator[_Finding]:
+    for place, env in env_tables(config):
+        if place == "solution.env" and settings.agent != "oracle":
+            continue
+        for name, host in unset(env):
+            what = f"{named(place, name)} asks for the host's variable {host}, and gets none of it"
+            yield _Finding(what, f'give a default, "${{{host}:-VALUE}}", or the value itself')
+
+
+def _images(task: Task, settings: Settings, warnings: list[str]) -> Iterator[_Finding]:
+    if settings.provider not in ("bubblewrap", "docker"):
+        what = f"provider {settings.provider} runs no commands, and tasks are made of them"
+        yield _Finding(what, "set provider to bubblewrap or docker")
+        return
+    wanted: dict[str, None] = {}
+    for place, folder, environment in _built(task):
+        try:
+            wanted |= dict.fromkeys(_named_by(task, folder, environment))
+        except UnknownImageError as error:
+            yield _Finding(f"{place}: {error}", "name the image, or give the argument a default")
+    if settings.provider == "docker":
+        return  # a daemon has images of its own, and says itself which it lacks
+    missing = [image for image in wanted if image not in (settings.images or {})]
+    for image in missing:
+        what = f"the image {image} is not among the run's images"
+        mend = f'give the run images: {{"{image}": "oci:PATH" or "tar:PATH"}}'
+        if settings.images is None:
+            warnings.append(f"a run with provider bubblewrap must say where {image} is: {mend}")
+        else:
+            yield _Finding(what, f"{mend}, or provider: docker")
+
+
+def _built(task: Task) -> Iterator[tuple[str, str, Environment]]:
+    """Yield each image that is built for a task: its file, its folder and its settings."""
+    seen: set[str] = set()
+    yield f"environment/{DOCKERFILE}", "environment", task.config.environment
+    for step in steps_of(task.config):
+        image = task.layout.verifier_image(step)
+        if image is None or not image.bundled or image.context in seen:
+            continue
+        seen.add(image.context)
+        environment = image.environment.model_copy(update={"docker_image": image.docker_image})
+        yield f"{image.context}/{DOCKERFILE}", image.context, environment
+
+
+def _named_by(task: Task, folder: str, environment: Environment) -> list[str]:
+    if environment.docker_image:
+        return [environment.docker_image]
+    entry = task.files.get(f"{folder}/{DOCKERFILE}")
+    if entry is None:
+        return []  # a compose file is there instead, which is refused by itself
+    try:
+        return bases(entry.data.decode())
+    except UnicodeDecodeError:
+        raise UnknownImageError("is not UTF-8") from None
+
+
+def _agents(task: Task, settings: Settings, warnings: list[str]) -> Iterator[_Finding]:
+    if settings.agent in REFERENCE_AGENTS:
+        what = f"agent {settings.agent} knows the reference world only"
+        yield _Finding(what, "set agent to oracle, nop, command or import:MODULE:CLASS")
+    for step in steps_of(task.config):
+        if task.layout.solution(step) is not None:
+            continue
+        what = f"{task.layout.home(step)}solution/solve.sh is missing"
+        if settings.agent == "oracle":
+            yield _Finding(f"{what}, and the oracle has nothing else", "write it, or set agent")
+        elif settings.agent is None:
+            warnings.append(f"{what}: the agent oracle cannot play this task")
