@@ -4,7 +4,6 @@ all sizes capped, nothing ever written to where a name says."""
 from __future__ import annotations
 
 import gzip
-import io
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +13,8 @@ MAX_DEPTH = 64
 MAX_NAME_BYTES = 255
 _MOST_TOLD = 1000
 _MOST_HEADER = 1 << 20  # a header that asks for more at once is made to exhaust memory
-_MOST_UNPACKED = 16 << 30
+_MOST_UNPACKED = 4 << 30
+_CHUNK = 1 << 18
 _GZIP = b"\x1f\x8b"
 
 
@@ -83,26 +83,23 @@ def shown(name: str) -> str:
 
 
 def files_of(
-    data: bytes, wanted: Callable[[tuple[str, ...]], bool], allowance: Allowance
+    source: IO[bytes], wanted: Callable[[tuple[str, ...]], bool], allowance: Allowance
 ) -> Iterator[Unpacked]:
-    """Yield the wanted regular files of a tar archive, which may be gzipped, in their order.
+    """Yield the wanted regular files of a tar archive, which may be gzipped, in their order; the
+    source is at its beginning.
 
     Links, devices and what is above the allowance are told to it. A broken archive ends early.
     """
     seen: set[tuple[str, ...]] = set()
     try:
-        with tarfile.open(fileobj=_opened(data), mode="r:", errorlevel=0) as archive:
-            for member in archive:
-                found = _taken(archive, member, wanted, allowance)
-                if found is None:
-                    continue
-                if found.parts in seen:
-                    allowance.refuse(member.name, "is there twice")
-                    continue
-                seen.add(found.parts)
-                yield found
-                archive.members = []  # pyright: ignore[reportAttributeAccessIssue] - kept for ever
-    except Exception as error:  # noqa: BLE001 - a hostile archive breaks its reader in any way
+        with tarfile.open(fileobj=_opened(source), mode="r:", errorlevel=0) as archive:
+            while (member := archive.next()) is not None:
+                # It would keep them all; the type's stub does not know them.
+                archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]
+                found = _taken(archive, member, wanted, allowance, seen)
+                if found is not None:
+                    yield found
+    except Exception as error:  # a hostile archive breaks its reader in any way it likes
         allowance.refuse("(the archive)", f"cannot be read on: {type(error).__name__}")
 
 
@@ -111,6 +108,7 @@ def _taken(
     member: tarfile.TarInfo,
     wanted: Callable[[tuple[str, ...]], bool],
     allowance: Allowance,
+    seen: set[tuple[str, ...]],
 ) -> Unpacked | None:
     if member.isdir():
         return None
@@ -124,17 +122,21 @@ def _taken(
     if not member.isreg():
         allowance.refuse(member.name, "is no regular file")
         return None
-    if not allowance.take(member.name, member.size):
+    if parts in seen:
+        allowance.refuse(member.name, "is there twice")
         return None
     file = archive.extractfile(member)
-    return None if file is None else Unpacked(parts, file.read(member.size))
+    if file is None or not allowance.take(member.name, member.size):
+        return None
+    seen.add(parts)
+    return Unpacked(parts, b"".join(iter(lambda: file.read(_CHUNK), b"")))
 
 
-def _opened(data: bytes) -> IO[bytes]:
-    plain: IO[bytes] = io.BytesIO(data)
-    if data.startswith(_GZIP):
-        plain = cast("IO[bytes]", gzip.GzipFile(fileobj=plain))
-    return cast("IO[bytes]", _Bounded(plain))
+def _opened(source: IO[bytes]) -> IO[bytes]:
+    gzipped = source.read(len(_GZIP)) == _GZIP
+    source.seek(0)
+    plain = gzip.GzipFile(fileobj=source) if gzipped else source
+    return cast("IO[bytes]", _Bounded(cast("IO[bytes]", plain)))
 
 
 class _Bounded:
