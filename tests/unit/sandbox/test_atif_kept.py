@@ -102,9 +102,10 @@ def test_times_ids_and_costs_mean_nothing() -> None:
         kept(Tried(log_of(said="b"))),
         kept(Tried(log_of(), error="AgentTimeoutError")),
         kept(Tried(log_of(), "plan")),
+        kept(Tried(log_of(), state="ab")),
         kept(state=Snapshot((SnapshotEntry("a", "file", 1, digest="ab"),))),
     ],
-    ids=["command", "result", "error", "step", "state"],
+    ids=["command", "result", "error", "step", "its state", "final state"],
 )
 def test_what_was_done_and_left_is_the_meaning(other: record.Kept) -> None:
     assert other.digest != kept().digest

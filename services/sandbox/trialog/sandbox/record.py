@@ -60,13 +60,15 @@ class KeptTrajectory(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A try that is over, as it is to be kept. ``result`` is JSON, and no part of the meaning."""
+    """A try that is over, as it is to be kept. ``result`` is JSON, and no part of the meaning;
+    ``state`` is the digest of what the sandbox was like then: each step is graded on its own."""
 
     log: Recorder
     step: str | None = None
     error: str = ""
     message: str = ""
     result: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ def keep_task(session_id: str, actor: Actor, tries: Sequence[Tried], final: Snap
     """
     said = [turns.meaning(each.log, each.step) for each in tries]
     meant = [
-        {"step": each.step, "error": each.error, "turns": its}
+        {"step": each.step, "error": each.error, "state": each.state, "turns": its}
         for each, its in zip(tries, said, strict=True)
     ]
     documents = [_document(session_id, actor, each.log) for each in tries]
