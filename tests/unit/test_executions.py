@@ -20,8 +20,8 @@ from trialog.proto import events as ev
 from trialog.proto.ids import run_id_from
 from trialog.proto.policy import initial_weights
 from trialog.proto.work import work_of
-from trialog.sandbox.handlers import Handlers as SandboxHandlers
 from trialog.sandbox.memory import MemoryProvider
+from trialog.sandbox.reference_trials import ReferenceTrials
 from trialog.spine.consumer import Held
 from trialog.spine.log import Append, Claim, Fail, NewEvent, new_event
 from trialog.spine.memory.blobs import MemoryBlobs
@@ -66,7 +66,7 @@ class Place:
         self.log = MemoryLog(MemoryStore(), len(worker))
         self.blobs = MemoryBlobs(self.log.store)
         self.runs = Runs(self.log)
-        self.sandbox = SandboxHandlers({"bubblewrap": MemoryProvider()}, self.blobs)
+        self.sandbox = ReferenceTrials({"bubblewrap": MemoryProvider()}, self.blobs)
         self.judge = JudgeHandlers(Calls(self.log, self.blobs, Desk(latency_ms)), self.blobs)
 
     async def execute(self) -> dict[str, Any]:

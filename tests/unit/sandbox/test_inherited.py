@@ -14,7 +14,7 @@ from trialog.proto import events as ev
 from trialog.proto.ids import run_id_from
 from trialog.proto.work import VERIFY, WorkName
 from trialog.sandbox import record
-from trialog.sandbox.handlers import Handlers
+from trialog.sandbox.reference_trials import ReferenceTrials
 from trialog.sandbox.snapshot import Snapshot
 from trialog.spine.consumer import Held
 from trialog.spine.log import Append, Claim, new_event
@@ -33,7 +33,7 @@ class Sandbox:
         self.log = MemoryLog()
         self.blobs = MemoryBlobs(self.log.store)
         self.runs = Runs(self.log, VERSIONS)
-        self._handlers = Handlers({}, self.blobs)
+        self._handlers = ReferenceTrials({}, self.blobs)
 
     async def append(self, run_id: str, fact: ev.Fact) -> None:
         (await self.log.commit(Append([new_event(run_id, fact)]))).check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trialog.proto.codes import source_version
 from trialog.sandbox.agents import command, commands, noop, nop, oracle, policy
+from trialog.sandbox.trials import artifacts, grading, rewards, verifying
 from trialog.sandbox.verifiers import reference
 
 
@@ -15,5 +16,6 @@ def versions() -> dict[str, str]:
         "agent:oracle": source_version(oracle),
         "agent:nop": source_version(nop),
         "agent:command": source_version(command),
+        "verifier:harbor": source_version(rewards, grading, verifying, artifacts),
         "verifier:reference": source_version(reference),
     }

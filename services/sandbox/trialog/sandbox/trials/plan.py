@@ -1,4 +1,4 @@
-"""What a trial of a task comes to, stage by stage. Pure but for looking which folders are there.
+"""What a trial of a task comes to, stage by stage.
 
 A plain task has one stage without a name, a multi-step task one for each of its steps. What a step
 does not say itself is the task's.
@@ -6,10 +6,9 @@ does not say itself is the task's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from trialog.proto.tasks.config import (
     Artifact,
@@ -18,35 +17,34 @@ from trialog.proto.tasks.config import (
     Healthcheck,
     NetworkMode,
     Step,
-    TaskConfig,
     User,
     Verifier,
 )
+from trialog.proto.tasks.task import steps_of
 from trialog.sandbox.images import Network, Recipe
 from trialog.sandbox.provider import Limits
+from trialog.spine.tasks.store import OpenTask
 
 AGENT_LOGS, VERIFIER_LOGS, ARTIFACTS = "/logs/agent", "/logs/verifier", "/logs/artifacts"
 TESTS, SCRIPT = "/tests", "/tests/test.sh"
-MAIN = "main"
+_MAIN = "main"
 _PIDS = 1024
-
-Mode = Literal["shared", "separate"]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """What a sandbox is made from: its image's folder or name, and its settings.
 
-    ``bundled``: the image brings its own /tests, nothing is uploaded there.
+    ``bundled``: the image brings its own /tests, and nothing is uploaded there.
     """
 
     context: Path
     environment: Environment
-    docker_image: str | None
+    docker_image: str | None = None
     bundled: bool = False
 
-    def recipe(self, images: dict[str, str], network: Network) -> Recipe:
-        """Return how its image is built, in a run with these images and that much network."""
+    def recipe(self, images: Mapping[str, str], network: Network) -> Recipe:
+        """Return how its image is had, in a run with these images and that much network."""
         return Recipe(
             self.context,
             None if self.docker_image else "Dockerfile",
@@ -71,132 +69,109 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Grading:
-    """How a stage is graded. ``place`` is the verifier's own sandbox in separate mode.
+    """How a stage is graded.
 
-    ``tests`` are folders, the later laid over the earlier.
+    ``place`` is the verifier's own sandbox in separate mode, None where it is graded in the
+    agent's image. ``tests`` are folders, a later one laid over the earlier.
     """
 
-    mode: Mode
+    place: Place | None
     timeout_s: float
     user: User | None
-    env: dict[str, str]
+    env: Mapping[str, str]
     tests: tuple[Path, ...]
-    place: Place | None
     network: NetworkMode | None
-    hooks: tuple[Collect, ...]
     artifacts: tuple[Artifact, ...]
-    min_reward: float | dict[str, float] | None = None
+    min_reward: float | Mapping[str, float] | None = None
+
+    @property
+    def is_separate(self) -> bool:
+        """Whether only artifacts reach the verifier."""
+        return self.place is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One step of a task, or a plain task whole (``name`` None).
 
-    ``files`` are put into the workdir before the step; a setup.sh among them is run.
+    ``files`` are put into the workdir before the step, and a setup.sh among them is run;
+    ``hooks`` are run once the agent has ended.
     """
 
     name: str | None
     number: int
-    last: bool
-    instruction: Path
-    solution: Path
+    is_last: bool
+    step: Step | None
     files: Path | None
     user: User | None
     timeout_s: float | None
     healthcheck: Healthcheck | None
+    hooks: tuple[Collect, ...]
     grading: Grading
-
-    @property
-    def label(self) -> str:
-        """A word for its exec ids and names: its number."""
-        return str(self.number)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A whole trial: where the agent plays, and the stages in their order."""
 
-    config: TaskConfig
     place: Place
     network: NetworkMode | None
     stages: tuple[Stage, ...]
 
 
-def plan(config: TaskConfig, folder: Path) -> Plan:
-    """Return what a trial of the task in a folder comes to. ``parse`` has checked the settings."""
-    place = Place(folder / "environment", config.environment, config.environment.docker_image)
-    steps: Sequence[Step | None] = config.steps or [None]
-    stages = tuple(
-        _stage(config, folder, place, step, number, len(steps)) for number, step in enumerate(steps)
-    )
-    network = config.agent.network_mode or config.environment.network_mode
-    return Plan(config, place, network, stages)
+def plan(task: OpenTask) -> Plan:
+    """Return what a trial of a task comes to."""
+    config, steps = task.config, steps_of(task.config)
+    place = Place(task.folder / "environment", config.environment, config.environment.docker_image)
+    stages = tuple(_stage(task, step, n, n == len(steps) - 1) for n, step in enumerate(steps))
+    return Plan(place, config.agent.network_mode or config.environment.network_mode, stages)
 
 
-def _stage(
-    config: TaskConfig, folder: Path, place: Place, step: Step | None, number: int, count: int
-) -> Stage:
-    own = folder if step is None else folder / "steps" / step.name
-    solution, files = own / "solution", own / "workdir"
-    agent = config.agent if step is None else step.agent
+def _stage(task: OpenTask, step: Step | None, number: int, is_last: bool) -> Stage:
+    config = task.config
+    agent = step.agent if step else config.agent
+    hooks = [*config.verifier.collect, *(step.verifier.collect if step else ())]
     return Stage(
-        None if step is None else step.name,
+        step.name if step else None,
         number,
-        number == count - 1,
-        own / "instruction.md",
-        solution if solution.is_dir() else folder / "solution",
-        files if step is not None and files.is_dir() else None,
-        agent.user if agent.user is not None else config.agent.user,
+        is_last,
+        step,
+        task.workdir(step) if step else None,
+        config.agent.user if agent.user is None else agent.user,
         agent.timeout_sec or config.agent.timeout_sec,
-        None if step is None else step.healthcheck,
-        _grading(config, folder, place, step),
+        step.healthcheck if step else None,
+        tuple(hook for hook in hooks if hook.service == _MAIN),
+        _grading(task, step),
     )
 
 
-def _grading(config: TaskConfig, folder: Path, place: Place, step: Step | None) -> Grading:
-    task, own = config.verifier, Verifier() if step is None else step.verifier
-    mode = config.mode(step)
-    timed = own if "timeout_sec" in own.model_fields_set else task
+def _grading(task: OpenTask, step: Step | None) -> Grading:
+    config = task.config
+    whole, own = config.verifier, step.verifier if step else Verifier()
+    # The format's default is a step's own even where the task says otherwise: not here.
+    timed = own if "timeout_sec" in own.model_fields_set else whole
     return Grading(
-        mode,
+        _verifier_place(task, step),
         timed.timeout_sec,
-        own.user if own.user is not None else task.user,
-        {**task.env, **own.env},
-        _tests(folder, step),
-        _place(config, folder, place, step) if mode == "separate" else None,
-        own.network_mode or task.network_mode,
-        tuple(hook for hook in [*task.collect, *own.collect] if hook.service == MAIN),
-        _artifacts([*config.artifacts, *([] if step is None else step.artifacts)]),
-        None if step is None else step.min_reward,
+        whole.user if own.user is None else own.user,
+        {**whole.env, **own.env},
+        task.tests(step),
+        own.network_mode or whole.network_mode,
+        _artifacts([*config.artifacts, *(step.artifacts if step else ())]),
+        step.min_reward if step else None,
     )
 
 
-def _tests(folder: Path, step: Step | None) -> tuple[Path, ...]:
-    found = [folder / "tests"]
-    if step is not None:
-        found.append(folder / "steps" / step.name / "tests")
-    return tuple(tests for tests in found if tests.is_dir())
-
-
-def _place(config: TaskConfig, folder: Path, place: Place, step: Step | None) -> Place:
-    """Return the verifier's own sandbox: the nearest image that is declared or has a Dockerfile
-    beside its tests, else another sandbox of the task's image, into which tests are uploaded."""
-    own = None if step is None else step.verifier.environment
-    settings = own or config.verifier.environment or config.environment
-    candidates = [(config.verifier.environment, folder / "tests")]
-    if step is not None:
-        candidates.insert(0, (own, folder / "steps" / step.name / "tests"))
-    for environment, tests in candidates:
-        if environment is not None and environment.docker_image:
-            return Place(tests, settings, environment.docker_image, bundled=True)
-        if (tests / "Dockerfile").is_file():
-            return Place(tests, settings, None, bundled=True)
-    return Place(place.context, settings, place.docker_image)
+def _verifier_place(task: OpenTask, step: Step | None) -> Place | None:
+    found = task.layout.verifier_image(step)
+    if found is None:
+        return None
+    return Place(task.folder / found.context, found.environment, found.docker_image, found.bundled)
 
 
 def _artifacts(given: Iterable[Artifact]) -> tuple[Artifact, ...]:
-    """Return the artifacts of the one service that we run, with the folder that every agent has."""
-    own = [each for each in given if each.service in (None, MAIN)]
+    """Return the artifacts of the one service that is run, with the folder that all tasks have."""
+    own = [each for each in given if each.service in (None, _MAIN)]
     if not any(each.source.rstrip("/") == ARTIFACTS for each in own):
         own.insert(0, Artifact(source=ARTIFACTS))
     return tuple(own)
