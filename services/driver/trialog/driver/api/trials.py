@@ -10,6 +10,7 @@ from fastapi import Query, Response
 from trialog.driver.api import schemas
 from trialog.driver.api.dependencies import Deps, Reading
 from trialog.driver.api.events import shown_event
+from trialog.driver.api.export import Exports
 from trialog.driver.api.problems import not_found
 from trialog.driver.api.reader import TrialFilter, check_trial_id
 from trialog.driver.api.routing import (
@@ -24,6 +25,7 @@ from trialog.driver.api.routing import (
     problems,
     router,
 )
+from trialog.driver.export.run import ExportedRun
 from trialog.driver.views import Doc
 from trialog.spine.blobs import BlobMissingError, BlobStore
 
@@ -40,6 +42,7 @@ routes = router("trials")
 async def list_trials(
     deps: Deps,
     reader: Reading,
+    exports: Exports,
     run_id: RunId,
     step: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
     state: schemas.TrialState | None = None,
@@ -54,7 +57,8 @@ async def list_trials(
     docs = await reader.trial_page(run_id, TrialFilter(step, state, after), limit + 1)
     page = docs[:limit]
     last = cursor_of(page[-1]["trial_id"]) if len(docs) > limit else None
-    return answer({"trials": await _with_turns(deps.blobs, page), "next_cursor": last})
+    trials = await _with_turns(deps.blobs, _with_tasks(await exports.run(run_id), page))
+    return answer({"trials": trials, "next_cursor": last})
 
 
 @routes.get(
@@ -64,9 +68,12 @@ async def list_trials(
     response_model=schemas.TrialDetail,
     responses=problems(404),
 )
-async def get_trial(deps: Deps, reader: Reading, run_id: RunId, trial_id: TrialId) -> Response:
+async def get_trial(
+    deps: Deps, reader: Reading, exports: Exports, run_id: RunId, trial_id: TrialId
+) -> Response:
     """One trial with the events that name it."""
-    (trial,) = await _with_turns(deps.blobs, [await reader.trial(run_id, trial_id)])
+    found = [await reader.trial(run_id, trial_id)]
+    (trial,) = await _with_turns(deps.blobs, _with_tasks(await exports.run(run_id), found))
     events = await reader.trial_events(run_id, trial_id)
     source = trial["provenance"]["generate"]
     if not events and source is not None:  # of a step that was recovered whole
@@ -102,6 +109,12 @@ async def get_trajectory(deps: Deps, reader: Reading, run_id: RunId, trial_id: T
         detail = f"trial {run_id}/{trial_id} is {trial['state']}: it has recorded none"
         raise not_found("trajectory", detail)
     return json_bytes(await deps.blobs.get(trial["trajectory"]))
+
+
+def _with_tasks(run: ExportedRun, trials: list[Doc]) -> list[Doc]:
+    """Add the names of tasks; the reference world has none."""
+    tasks = [run.task(doc["trial_id"]) for doc in trials]
+    return [doc | {"task": task and task.name} for doc, task in zip(trials, tasks, strict=True)]
 
 
 async def _with_turns(blobs: BlobStore, trials: list[Doc]) -> list[Doc]:
