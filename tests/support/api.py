@@ -38,7 +38,7 @@ async def serve_api(
 ) -> AsyncGenerator[Api]:
     """Serve the API; settings are those of ApiDependencies."""
     engine = engine_for(log.database.url)
-    known: dict[str, Any] = {"is_ready": lambda: True, "runs": Runs(log)}
+    known: dict[str, Any] = {"is_ready": lambda: True, "runs": Runs(log, blobs=blobs)}
     known |= {"log": log, "engine": engine, "blobs": blobs, "bus": bus}
     app = create_app(ApiDependencies(**known | settings))
     stopping = asyncio.Event()

@@ -62,7 +62,9 @@ def _own_env(kind: str, options: StackOptions, layout: Layout, ports: PortBook) 
     if kind == "driver":
         key = {} if options.api_key is None else {"TRIALOG_API_KEY": options.api_key}
         port = str(api_port(options, ports))
-        return {"TRIALOG_API_HOST": options.api_host, "TRIALOG_API_PORT": port, **key}
+        api = {"TRIALOG_API_HOST": options.api_host, "TRIALOG_API_PORT": port}
+        # It is this user's own stack: what they can read, their tasks may be read from.
+        return {**api, "TRIALOG_TASK_ROOTS": "/", **key}
     if kind == "sandbox":
         return {
             "TRIALOG_SANDBOX_DIR": str(layout.sandboxes),

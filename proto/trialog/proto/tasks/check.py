@@ -72,9 +72,11 @@ def check(task: Task, settings: Settings) -> Verdict:
     )
 
 
-def broken(name: str, problem: TaskProblem) -> Verdict:
-    """Return the verdict on a task that cannot be read."""
-    return Verdict(name, False, str(problem), problem.mend)
+def verdict_on(name: str, read: Task | TaskProblem, settings: Settings) -> Verdict:
+    """Return the verdict on a task as it was read: one that cannot be read does not run."""
+    if isinstance(read, TaskProblem):
+        return Verdict(name, False, str(read), read.mend)
+    return check(read, settings)
 
 
 def _machines(config: TaskConfig) -> Iterator[_Finding]:

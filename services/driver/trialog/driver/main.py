@@ -46,6 +46,9 @@ async def _serve(context: Context, settings: DriverSettings, owner: Owner) -> No
             bus=context.bus,
             api_key=key,
             max_body_bytes=settings.max_body_bytes,
+            task_roots=settings.task_folders,
+            max_archive_bytes=settings.max_archive_bytes,
+            spool_folder=settings.blob_dir,
             is_ready=lambda: owner.following,
         )
     )

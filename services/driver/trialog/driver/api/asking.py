@@ -40,13 +40,12 @@ TITLE = "Invalid run"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A run that is about to be recorded. ``keyed``: its id comes of an Idempotency-Key."""
+    """A run that is about to be recorded."""
 
     run_id: str
     fact: ev.RunRequested
     weights: bytes
     partition: int
-    keyed: bool
 
 
 def new_run_id(idempotency_key: str | None) -> str:
@@ -61,9 +60,9 @@ async def body_of(request: Request) -> bytes:
     return await bodies.body_of(request, TITLE)
 
 
-def validated(text: str | bytes) -> RunSpec:
+def validated(text: str | bytes, title: str = TITLE) -> RunSpec:
     """Return a JSON text as a RunSpec, or raise a problem that names what is wrong."""
-    return bodies.validated(RunSpec, text, TITLE)
+    return bodies.validated(RunSpec, text, title)
 
 
 def read(text: bytes) -> Any:
@@ -74,29 +73,46 @@ def read(text: bytes) -> Any:
         raise broken_json(str(error)) from None
 
 
+async def there_already(
+    deps: ApiDependencies, reader: Reader, run_id: str, idempotency_key: str | None, asked: str
+) -> Response | None:
+    """Answer with a key's run, if it is there: before anything is looked up that may be gone by
+    now, such as a folder of tasks. ``asked`` is the digest of what was sent.
+
+    Raises a 409 problem where something else was sent with the key.
+    """
+    if idempotency_key is None:
+        return None
+    there = await deps.log.at_slot(run_id, "run")
+    return None if there is None else await _answered(reader, there, asked)
+
+
 async def record(deps: ApiDependencies, reader: Reader, asked: Asked) -> Response:
-    """Record a run, unless its key's run is there, and answer with it."""
+    """Record a run and answer with it, or with its key's run where that came first."""
     run_id = asked.run_id
-    there = await deps.log.at_slot(run_id, "run") if asked.keyed else None
-    if there is None:
-        await deps.blobs.put(asked.weights)
-        event = new_event(run_id, asked.fact, partition=asked.partition)
-        verdict = await deps.log.commit(Append([event]))
-        if verdict.answer == "different":
-            there = await deps.log.at_slot(run_id, "run")
-        else:
-            verdict.check()
-    if there is not None and not _is_same(there, asked):
-        raise _other_body()
-    run = await run_with_steps(reader, run_id)
-    return answer(run, 201 if there is None else 200, {"Location": f"/runs/{run_id}"})
+    await deps.blobs.put(asked.weights)
+    event = new_event(run_id, asked.fact, partition=asked.partition)
+    verdict = await deps.log.commit(Append([event]))
+    if verdict.answer == "different":
+        there = await deps.log.at_slot(run_id, "run")
+        assert there is not None
+        return await _answered(reader, there, asked.fact.asked)
+    verdict.check()
+    return await _shown(reader, run_id, 201)
 
 
-def _is_same(there: Recorded, asked: Asked) -> bool:
-    """Whether the same was asked for before, whatever that comes to now: the log goes on, code
-    changes, and a rubric's name has a later version."""
+async def _answered(reader: Reader, there: Recorded, asked: str) -> Response:
+    """Answer with a run that is there, if the same was asked for then, whatever that comes to now:
+    the log goes on, code changes, and a rubric's name has a later version."""
     before = there.fact()
-    return isinstance(before, ev.RunRequested) and before.asked == asked.fact.asked
+    if not isinstance(before, ev.RunRequested) or before.asked != asked:
+        raise _other_body()
+    return await _shown(reader, there.run_id, 200)
+
+
+async def _shown(reader: Reader, run_id: str, status: int) -> Response:
+    run = await run_with_steps(reader, run_id)
+    return answer(run, status, {"Location": f"/runs/{run_id}"})
 
 
 def _other_body() -> ProblemError:

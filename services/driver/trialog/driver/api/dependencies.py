@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -19,7 +21,11 @@ from trialog.spine.runs import Runs
 
 @dataclass(frozen=True, kw_only=True)
 class ApiDependencies:
-    """``request_s`` bounds each request's wait for Postgres. Without a bus, streams only poll."""
+    """``request_s`` bounds each request's wait for Postgres. Without a bus, streams only poll.
+
+    Tasks are read below ``task_roots`` only; so many requests at a time read some, since a task is
+    in memory then. ``spool_folder`` is where uploads are spooled (None: the system's).
+    """
 
     log: PostgresLog
     engine: AsyncEngine
@@ -30,6 +36,10 @@ class ApiDependencies:
     api_key: str | None = None
     max_body_bytes: int = 1_000_000
     request_s: float = 5.0
+    task_roots: tuple[Path, ...] = ()
+    max_archive_bytes: int = 2_000_000_000
+    spool_folder: Path | None = None
+    reading_tasks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
 
 def _dependencies(request: Request) -> ApiDependencies:

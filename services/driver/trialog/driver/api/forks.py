@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 from msgspec.structs import replace
 
-from trialog.driver.api import asking, rubric_names, schemas
+from trialog.driver.api import asking, rubric_names, schemas, task_runs
 from trialog.driver.api.code import code_for
 from trialog.driver.api.dependencies import ApiDependencies, Deps, Reading
 from trialog.driver.api.fork_schemas import Plan
@@ -94,7 +94,13 @@ async def fork_run(
     ancestors' log under the same inputs is executed."""
     overrides = await _overrides_of(request, rubric)
     parent = await _ancestor(deps, reader, run_id)
-    asked = await _asked(deps, parent, overrides, mode, idempotency_key)
+    sent = digest({"fork": run_id, "mode": mode, "settings": overrides})
+    new_id = asking.new_run_id(idempotency_key)
+    if not dry_run:
+        there = await asking.there_already(deps, reader, new_id, idempotency_key, sent)
+        if there is not None:
+            return there
+    asked = await _asked(deps, parent, overrides, mode, new_id, sent)
     if not dry_run:
         return await asking.record(deps, reader, asked)
     new_event(asked.run_id, asked.fact)  # refused as the fork itself would be, when it is too large
@@ -114,7 +120,8 @@ async def _asked(
     parent: Ancestor,
     overrides: dict[str, Any],
     wanted: Mode | None,
-    idempotency_key: str | None,
+    run_id: str,
+    sent: str,
 ) -> asking.Asked:
     """Return the fork as it is to be recorded, or raise a problem that names what is wrong."""
     mode = wanted or kept_mode(parent)
@@ -122,18 +129,16 @@ async def _asked(
         settings, from_step = split(overrides)
         check(parent, settings, from_step, mode)
         settings = await rubric_names.resolve_in(deps.engine, settings, _TITLE)
+        settings = await task_runs.resolve_fork(deps, parent, settings, from_step, mode, _TITLE)
         spec = asking.validated(merged(parent, settings, mode))
         weights = await asyncio.to_thread(first_weights, spec)
         code = await code_for(deps, spec)
         fact = request_of(parent, spec, code, bytes_digest(weights), from_step, mode)
-        sent = {"fork": parent.run_id, "mode": wanted, "settings": overrides}
-        fact = replace(fact, asked=digest(sent))
+        fact = replace(fact, asked=sent)
     except ForkRefusedError as error:
         raise invalid(error.errors, _TITLE) from None
     partition = (await deps.runs.get(parent.run_id)).partition
-    run_id = asking.new_run_id(idempotency_key)
-    keyed = idempotency_key is not None
-    return asking.Asked(run_id, fact, weights, partition, keyed)
+    return asking.Asked(run_id, fact, weights, partition)
 
 
 async def _overrides_of(request: Request, rubric: str | None) -> dict[str, Any]:

@@ -49,7 +49,8 @@ class BoundedRoute(APIRoute):
                 message = f"is no parameter of this route; {_listed(known)}"
                 raise invalid([(name, message) for name in unknown])
             limit_s = request.app.state.dependencies.request_s * self.patience
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(limit_s) as bound:
+                request.state.bound = bound
                 return await handle(request)
 
         return bounded
@@ -64,6 +65,13 @@ def _parameters(of: Dependant) -> Iterator[str]:
 
 def _listed(known: set[str]) -> str:
     return f"known are {', '.join(sorted(known))}" if known else "it has none"
+
+
+def allow_longer(request: Request, patience: int) -> None:
+    """Let a request take so many times the bound of a plain one, from now on."""
+    limit_s = request.app.state.dependencies.request_s * patience
+    bound: asyncio.Timeout = request.state.bound
+    bound.reschedule(asyncio.get_running_loop().time() + limit_s)
 
 
 class PatientRoute(BoundedRoute):

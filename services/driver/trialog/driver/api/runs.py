@@ -10,14 +10,16 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import Query, Request, Response
 
-from trialog.driver.api import asking, rubric_names, schemas
+from trialog.driver.api import asking, rubric_names, schemas, task_runs
 from trialog.driver.api.code import code_for
 from trialog.driver.api.dependencies import Deps, Reading
 from trialog.driver.api.problems import invalid
 from trialog.driver.api.routing import (
     Cursor,
     Limit,
+    PatientRoute,
     RunId,
+    allow_longer,
     answer,
     bad_cursor,
     cursor_of,
@@ -26,6 +28,7 @@ from trialog.driver.api.routing import (
     router,
 )
 from trialog.driver.api.steps import run_with_steps
+from trialog.driver.task_settings import is_of_tasks
 from trialog.driver.views import Doc, timestamp
 from trialog.proto import events as ev
 from trialog.proto.canonical import bytes_digest, digest
@@ -55,6 +58,10 @@ _BODY = {
                         "summary": "A run that is judged by a rubric's first version",
                         "value": {"rubric": "v1@1"},
                     },
+                    "tasks": {
+                        "summary": "A run of the tasks below a folder, without training",
+                        "value": {"tasks": {"path": "/srv/tasks"}, "agent": "oracle"},
+                    },
                 },
             }
         },
@@ -77,17 +84,19 @@ async def create_run(
 ) -> Response:
     """Record a run; the driver begins with it at once."""
     given = asking.read(await asking.body_of(request))
+    run_id, asked = asking.new_run_id(idempotency_key), digest(given)
+    there = await asking.there_already(deps, reader, run_id, idempotency_key, asked)
+    if there is not None:
+        return there
     settings = await rubric_names.resolve_in(deps.engine, given, asking.TITLE)
+    if is_of_tasks(settings):
+        allow_longer(request, PatientRoute.patience)
+    settings = await task_runs.resolve_in(deps, settings, asking.TITLE)
     spec = asking.validated(json.dumps(settings))
-    run_id = asking.new_run_id(idempotency_key)
     weights = await asyncio.to_thread(first_weights, spec)
     code = await code_for(deps, spec)
-    fact = ev.RunRequested(
-        spec.recorded(), run_id, bytes_digest(weights), code=code, asked=digest(given)
-    )
-    keyed = idempotency_key is not None
-    asked = asking.Asked(run_id, fact, weights, _PARTITION, keyed)
-    return await asking.record(deps, reader, asked)
+    fact = ev.RunRequested(spec.recorded(), run_id, bytes_digest(weights), code=code, asked=asked)
+    return await asking.record(deps, reader, asking.Asked(run_id, fact, weights, _PARTITION))
 
 
 @routes.get(

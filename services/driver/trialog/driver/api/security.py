@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Mapping
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -22,8 +23,16 @@ class Guard:
     address or localhost), or by posting across sites (so an Origin must be our own).
     """
 
-    def __init__(self, app: ASGIApp, api_key: str | None, max_body_bytes: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        api_key: str | None,
+        max_body_bytes: int,
+        larger: Mapping[str, int] | None = None,
+    ) -> None:
+        """``larger`` are limits of paths whose bodies may be larger."""
         self._app = app
+        self._larger = dict(larger or {})
         self._key = None if api_key is None else f"Bearer {api_key}".encode()
         self._max_body_bytes = max_body_bytes
 
@@ -33,13 +42,14 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        limit = self._larger.get(scope["path"], self._max_body_bytes)
         try:
             self._check_caller(scope, headers)
-            self._check_length(headers)
+            _check_length(headers, limit)
         except ProblemError as problem:
             await problem.response(scope["path"])(scope, receive, send)
             return
-        await self._app(scope, self._bounded(receive), send)
+        await self._app(scope, _bounded(receive, limit), send)
 
     def _check_caller(self, scope: Scope, headers: Headers) -> None:
         if scope["path"] in _OPEN:
@@ -55,30 +65,31 @@ class Guard:
                 headers={"WWW-Authenticate": 'Bearer realm="trialog"'},
             )
 
-    def _check_length(self, headers: Headers) -> None:
-        length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > self._max_body_bytes:
-            raise self._too_large()
 
-    def _bounded(self, receive: Receive) -> Receive:
-        """Count a body that comes in chunks and does not say how long it is."""
-        received = 0
+def _check_length(headers: Headers, limit: int) -> None:
+    length = headers.get("content-length", "0")
+    if length.isdecimal() and int(length) > limit:
+        raise _too_large(limit)
 
-        async def bounded() -> Message:
-            nonlocal received
-            message = await receive()
-            if message["type"] == "http.request":
-                received += len(message.get("body", b""))
-                if received > self._max_body_bytes:
-                    raise self._too_large()
-            return message
 
-        return bounded
+def _bounded(receive: Receive, limit: int) -> Receive:
+    """Count a body that comes in chunks and does not say how long it is."""
+    received = 0
 
-    def _too_large(self) -> ProblemError:
-        return ProblemError(
-            413, "too-large", "Body too large", f"the limit is {self._max_body_bytes} bytes"
-        )
+    async def bounded() -> Message:
+        nonlocal received
+        message = await receive()
+        if message["type"] == "http.request":
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise _too_large(limit)
+        return message
+
+    return bounded
+
+
+def _too_large(limit: int) -> ProblemError:
+    return ProblemError(413, "too-large", "Body too large", f"the limit is {limit} bytes")
 
 
 def _check_local(headers: Headers) -> None:

@@ -1,0 +1,156 @@
+"""The settings of a run of tasks, from what was given and the tasks that were found. Pure.
+
+A batch of tasks is a step. What is not given follows from the tasks; what contradicts them is
+refused. docs/tasks.md lists the defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from trialog.proto.canonical import bytes_digest
+from trialog.proto.runspec import MAX_STEPS, MAX_TRIALS_PER_STEP
+from trialog.proto.tasks import manifest
+from trialog.proto.tasks.manifest import Manifest
+
+STEP_S = 86_400.0
+# What decides whether a task can run: a change of it is checked against every task.
+DECIDING = frozenset({"tasks", "provider", "network", "images", "agent"})
+
+Given = dict[str, Any]
+
+
+class TasksRefusedError(ValueError):
+    """Settings that no run of these tasks can have: pairs of a field and what is wrong with it."""
+
+    def __init__(self, errors: Sequence[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{field}: {message}" for field, message in errors))
+        self.errors = list(errors)
+
+
+def is_of_tasks(given: Given) -> bool:
+    """Whether settings ask for a run of tasks."""
+    return given.get("tasks") is not None
+
+
+def preliminary(given: Given) -> Given:
+    """Return settings that are valid if the given ones are, however many tasks there will be: for
+    naming mistakes before a folder is read. Raises TasksRefusedError."""
+    if "agent" not in given:
+        message = "say which one plays the tasks: oracle, nop, command or import:MODULE:CLASS"
+        raise TasksRefusedError([("agent", message)])
+    _check_source(given["tasks"])
+    whole = _with_defaults(given)
+    samples = whole["n_samples"]
+    most = MAX_TRIALS_PER_STEP // samples if isinstance(samples, int) and samples > 0 else 1
+    return {"n_steps": MAX_STEPS, "prompts_per_step": max(1, most)} | whole
+
+
+def _check_source(tasks: Any) -> None:
+    if not isinstance(tasks, dict):
+        return  # its validation says what it should be
+    given = cast("Given", tasks)
+    named = [name for name in ("path", "archive", "manifest") if given.get(name) is not None]
+    if len(named) > 1:
+        message = f"is given beside tasks.{named[0]}: one of them says which tasks"
+        raise TasksRefusedError([(f"tasks.{named[1]}", message)])
+
+
+def _with_defaults(given: Given) -> Given:
+    defaults: Given = {"learner": "none", "rubric": "task", "n_samples": 1}
+    whole = defaults | given
+    timeouts = given.get("timeouts", {})
+    if isinstance(timeouts, dict):
+        # Of so many tasks nobody knows how long they take; each of them has limits of its own.
+        whole["timeouts"] = {"step_s": STEP_S} | cast("Given", timeouts)
+    return whole
+
+
+def spec_for_tasks(given: Given, tasks: Manifest) -> Given:
+    """Return a run's settings with its tasks and the defaults that follow from them.
+
+    ``given`` is valid but for what depends on the tasks. Raises TasksRefusedError.
+    """
+    whole = _with_defaults(given)
+    count, samples = len(tasks), int(whole["n_samples"])
+    prompts = int(given.get("prompts_per_step", min(count, MAX_TRIALS_PER_STEP // samples)))
+    steps = int(given.get("n_steps", batches(count, prompts)))
+    _check_counts(given, count, prompts, steps)
+    return whole | {
+        "tasks": recorded(given["tasks"], tasks),
+        "n_worlds": count,
+        "prompts_per_step": prompts,
+        "n_steps": steps,
+    }
+
+
+def batches(count: int, prompts: int) -> int:
+    """Return how many steps it takes to play each task."""
+    return -(-count // prompts)
+
+
+def _check_counts(given: Given, count: int, prompts: int, steps: int) -> None:
+    errors: list[tuple[str, str]] = []
+    worlds, said = given.get("n_worlds", count), given["tasks"].get("count", 0)
+    if worlds != count:
+        errors.append(("n_worlds", f"is {worlds}, and there are {count} tasks: leave it out"))
+    if said not in (0, count):
+        errors.append(("tasks.count", f"is {said}, and there are {count} tasks: leave it out"))
+    if steps > batches(count, prompts):
+        message = f"is {steps}: {count} task(s), {prompts} a step, are {batches(count, prompts)}"
+        errors.append(("n_steps", message))
+    if errors:
+        raise TasksRefusedError(errors)
+
+
+def recorded(asked: Given, tasks: Manifest) -> Given:
+    """Return which tasks a run is of, as it goes on the log."""
+    named = {name: asked.get(name) for name in ("path", "archive")}
+    return named | {"manifest": bytes_digest(manifest.encode(tasks)), "count": len(tasks)}
+
+
+def in_order_of(parent: Manifest, tasks: Manifest) -> Manifest:
+    """Return a fork's tasks in the order of its parent's, by name; those that are new follow.
+
+    A task keeps its place, and with it the ids of its trials, as long as none before it is gone.
+    """
+    places = {task.name: place for place, task in enumerate(parent)}
+    return tuple(sorted(tasks, key=lambda task: places.get(task.name, len(places))))
+
+
+def fork_settings(
+    parent: Given, settings: Given, from_step: int, before: Manifest, tasks: Manifest
+) -> Given:
+    """Return what a fork of a run of tasks changes, with what follows from it.
+
+    ``parent`` are the settings of its parent, ``before`` and ``tasks`` the tasks of the two. Raises
+    TasksRefusedError.
+    """
+    count, kept = len(tasks), int(parent["prompts_per_step"])
+    prompts = int(settings.get("prompts_per_step", kept))
+    played = batches(count, prompts)
+    changes = dict(settings)
+    asked = settings.get("tasks", {})
+    if "tasks" in settings:
+        changes |= {"tasks": recorded(asked, tasks), "n_worlds": count}
+    if {"tasks", "prompts_per_step"} & set(settings):
+        changes["n_steps"] = settings.get("n_steps", played)
+    given = settings | {"tasks": asked}
+    _check_counts(given, count, prompts, int(changes.get("n_steps", parent["n_steps"])))
+    if from_step:
+        _check_kept(from_step, kept, prompts, before, tasks)
+    return changes
+
+
+def _check_kept(from_step: int, kept: int, prompts: int, before: Manifest, tasks: Manifest) -> None:
+    """Refuse a fork whose kept steps would be of other tasks than they were."""
+    if prompts != kept:
+        message = f"stays {kept} where steps are kept: they are of so many tasks each"
+        raise TasksRefusedError([("prompts_per_step", message)])
+    n_kept = from_step * kept
+    names = [[task.name for task in some[:n_kept]] for some in (before, tasks)]
+    if names[0] != names[1]:
+        gone = next(name for name in names[0] if name not in names[1])
+        message = f"has no {gone}, of which a step below {from_step} is, which is to be kept"
+        raise TasksRefusedError([("tasks", message)])
