@@ -16,7 +16,7 @@ from trialog.sandbox.agent import Metrics
 from trialog.sandbox.trajectory.clip import clip
 
 MAX_STEPS = 10_000
-MAX_BYTES = 64 << 20
+MAX_BYTES = 32 << 20
 MAX_TEXT = 256 << 10
 MAX_RESULT = 32 << 10
 _STEP_BYTES = 200  # about what a step takes beside its texts
