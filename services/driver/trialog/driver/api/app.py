@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -11,6 +12,7 @@ from trialog.driver.api import (
     compare,
     dead_letters,
     events,
+    export,
     forks,
     lineage,
     operations,
@@ -18,12 +20,15 @@ from trialog.driver.api import (
     runs,
     steering,
     steps,
+    task_archives,
+    task_results,
     trials,
     weights,
 )
 from trialog.driver.api.budget_schemas import Resumption
 from trialog.driver.api.dependencies import ApiDependencies
 from trialog.driver.api.examples import EXAMPLES
+from trialog.driver.api.export_reader import ExportReader
 from trialog.driver.api.following import Following
 from trialog.driver.api.problems import add_handlers
 from trialog.driver.api.reader import Reader
@@ -40,11 +45,14 @@ the log recorded, in UTC. Where the server was started with an API key, every ro
 _TAGS = [
     {"name": "runs", "description": "Ask for runs and steer them."},
     {"name": "trials", "description": "What agents tried, and how it was judged."},
+    {"name": "exports", "description": "Trials in the formats of the field."},
     {"name": "weights", "description": "What was learnt."},
     {"name": "rubrics", "description": "What judges score by, in versions that never change."},
     {"name": "events", "description": "The log of a run, as it was recorded."},
     {"name": "operations", "description": "The system itself."},
 ]
+# Of archives that are made at once: each takes a disk's and a processor's time.
+_MOST_BUILDING: Final = 2
 _REF = "#/components/schemas/{model}"
 
 
@@ -61,12 +69,30 @@ def create_app(deps: ApiDependencies) -> FastAPI:
     )
     app.state.dependencies = deps
     app.state.reader = Reader(deps.log, deps.engine)
+    app.state.exports = ExportReader(deps.log, deps.blobs, app.state.reader)
+    app.state.building = asyncio.Semaphore(_MOST_BUILDING)
     app.state.following = Following(deps.bus)
-    about_runs = (runs, forks, lineage, compare, steps, steering, trials, weights, events)
+    about_runs = (
+        runs,
+        forks,
+        lineage,
+        compare,
+        steps,
+        steering,
+        trials,
+        weights,
+        events,
+        task_archives,
+        task_results,
+        export,
+    )
     for module in (*about_runs, rubrics, dead_letters, operations):
         app.include_router(module.routes)
     add_handlers(app)
-    app.add_middleware(Guard, api_key=deps.api_key, max_body_bytes=deps.max_body_bytes)
+    larger = {task_archives.PATH: deps.max_archive_bytes}
+    app.add_middleware(
+        Guard, api_key=deps.api_key, max_body_bytes=deps.max_body_bytes, larger=larger
+    )
     app.openapi = lambda: _described(app, deps.api_key is not None)
     return app
 

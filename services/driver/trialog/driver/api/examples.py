@@ -6,7 +6,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from trialog.driver.api import compare_examples, fork_schemas, rubric_schemas, schemas
+from trialog.driver.api import (
+    compare_examples,
+    export_schemas,
+    fork_schemas,
+    rubric_schemas,
+    schemas,
+    task_results_schemas,
+    task_schemas,
+)
 from trialog.driver.api.schemas import RUN_ID, TRIAL_ID, WORK_KEY
 from trialog.proto.policy import N_DOCS
 from trialog.proto.runspec import RunSpec
@@ -162,7 +170,10 @@ _WORKER = {"worker": "driver-2f1c0a", "service": "driver", "host": "node-1", "pi
 EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     **rubric_schemas.EXAMPLES,
     **fork_schemas.EXAMPLES,
+    **export_schemas.EXAMPLES,
+    **task_results_schemas.EXAMPLES,
     **compare_examples.examples(RUN),
+    **task_schemas.EXAMPLES,
     schemas.Run: RUN,
     schemas.RunPage: {"runs": [_SUMMARY], "next_cursor": None},
     schemas.StepPage: {"steps": [STEP], "next_cursor": None},
