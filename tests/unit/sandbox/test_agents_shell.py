@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from trialog.sandbox.errors import FileMissingError, SandboxGoneError, TrialTimedOutError
+from trialog.sandbox.errors import (
+    FileMissingError,
+    FileRefusedError,
+    SandboxGoneError,
+    TrialTimedOutError,
+)
 from trialog.sandbox.images import ImageSandbox
 from trialog.sandbox.provider import ExecResult
 from trialog.sandbox.shell import Shell
@@ -33,6 +38,8 @@ class Box:
         return self.files[path][0][:limit_bytes]
 
     async def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        if path == "/dev/null":
+            raise FileRefusedError(f"{path} is a device")
         self.files[path] = (data, mode)
 
     async def upload(self, source: Path, target: str) -> None:
@@ -161,12 +168,15 @@ async def test_files_are_calls_too() -> None:
     assert await sh.read("/app/a") == b"one"
     with pytest.raises(FileMissingError):
         await sh.read("/app/b")
+    with pytest.raises(FileRefusedError):
+        await sh.write("/dev/null", b"two")
     await sh.upload(Path("/host/folder"), "/app")
     (step,) = sh.log.steps
     assert [(call.name, call.arguments, call.result) for call in step.calls] == [
         ("write", {"path": "/app/a", "mode": "755", "content": "one"}, "3 bytes"),
         ("read", {"path": "/app/a"}, "one"),
         ("read", {"path": "/app/b"}, "/app/b does not exist"),
+        ("write", {"path": "/dev/null", "mode": "644", "content": "two"}, "/dev/null is a device"),
         ("upload", {"target": "/app"}, "done"),
     ]
     assert "/host" not in repr(sh.log.steps)

@@ -204,7 +204,7 @@ def test_steps_above_the_limit_are_counted_and_their_tokens_too(
     found = document("s", ACTOR, log)
     assert len(found["steps"]) == 3
     assert found["final_metrics"] == {"total_prompt_tokens": 20, "total_steps": 5}
-    assert found["notes"].startswith("2 of 5 steps and 0 tool calls were left out")
+    assert found["notes"].startswith("2 of 5 steps and 2 tool calls were left out")
     assert log.n_turns == 4
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from trialog.sandbox.errors import FileRefusedError, SandboxGoneError, TrialTimedOutError
 from trialog.sandbox.images import ImageSandbox, User
 from trialog.sandbox.provider import ExecResult
 from trialog.sandbox.trajectory.clip import decoded
-from trialog.sandbox.trajectory.log import MAX_RESULT, Recorder
+from trialog.sandbox.trajectory.log import MAX_RESULT, Call, Recorder
 
 _STREAM = MAX_RESULT // 2
 
@@ -82,35 +83,39 @@ class Shell:
 
     async def read(self, path: str, limit_bytes: int = 1 << 20) -> bytes:
         """Return a file's bytes."""
-        self._left_s()
-        call = self.log.call("read", {"path": path})
-        try:
+        with self._call("read", {"path": path}) as call:
             data = await self._sandbox.read(path, limit_bytes)
-        except FileRefusedError as error:
-            self.log.end(call, str(error))
-            raise
-        self.log.end(call, decoded(data, MAX_RESULT))
-        return data
+            self.log.end(call, decoded(data, MAX_RESULT))
+            return data
 
     async def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
         """Put a file in place."""
-        self._left_s()
         shown = decoded(data, MAX_RESULT)
-        call = self.log.call("write", {"path": path, "mode": f"{mode:o}", "content": shown})
-        await self._sandbox.write(path, data, mode)
-        self.log.end(call, f"{len(data)} bytes")
+        with self._call("write", {"path": path, "mode": f"{mode:o}", "content": shown}) as call:
+            await self._sandbox.write(path, data, mode)
+            self.log.end(call, f"{len(data)} bytes")
 
     async def upload(self, source: Path, target: str) -> None:
         """Copy a host folder's content into a folder."""
-        self._left_s()
-        call = self.log.call("upload", {"target": target})
-        await self._sandbox.upload(source, target)
-        self.log.end(call, "done")
+        with self._call("upload", {"target": target}) as call:
+            await self._sandbox.upload(source, target)
+            self.log.end(call, "done")
 
     def close(self) -> None:
         """Refuse every later call: the try is over, whatever the agent's code still does."""
         self._closed = True
         self.log.close()
+
+    @contextmanager
+    def _call(self, name: str, arguments: Mapping[str, str | int]) -> Generator[Call]:
+        """A call about a file: one that is refused has the refusal as its result."""
+        self._left_s()
+        call = self.log.call(name, arguments)
+        try:
+            yield call
+        except FileRefusedError as error:
+            self.log.end(call, str(error))
+            raise
 
     def _left_s(self) -> float:
         if self._closed:

@@ -121,7 +121,8 @@ class Recorder:
         call = Call(f"call-{self._calls}", name, bounded)
         # Room for its result is kept from now on, and given back when it has come.
         size = MAX_RESULT + sum(len(str(value)) for value in bounded.values())
-        if self._closed or not self._takes(size):
+        is_step_kept = bool(self.steps) and self.steps[-1] is current
+        if self._closed or not is_step_kept or not self._takes(size):
             self.calls_left_out += 1
         else:
             current.calls.append(call)
