@@ -11,11 +11,12 @@ from pydantic_core import from_json
 
 from trialog.driver.api import bodies
 from trialog.driver.api.dependencies import ApiDependencies
-from trialog.driver.api.problems import ProblemError, broken_json
+from trialog.driver.api.problems import ProblemError, broken_json, invalid
 from trialog.driver.api.reader import Reader
 from trialog.driver.api.routing import answer
 from trialog.driver.api.steps import run_with_steps
 from trialog.proto import events as ev
+from trialog.proto.canonical import NotCanonicalError, digest
 from trialog.proto.ids import run_id_from
 from trialog.proto.runspec import RunSpec
 from trialog.spine.log import Append, Recorded, new_event
@@ -73,6 +74,15 @@ def read(text: bytes) -> Any:
         raise broken_json(str(error)) from None
 
 
+def digest_of(sent: Any) -> str:
+    """Return the digest of what was sent; none, "", of a number that no JSON number is: what the
+    settings hold of that is refused."""
+    try:
+        return digest(sent)
+    except NotCanonicalError:
+        return ""
+
+
 async def there_already(
     deps: ApiDependencies, reader: Reader, run_id: str, idempotency_key: str | None, asked: str
 ) -> Response | None:
@@ -81,7 +91,7 @@ async def there_already(
 
     Raises a 409 problem where something else was sent with the key.
     """
-    if idempotency_key is None:
+    if idempotency_key is None or not asked:
         return None
     there = await deps.log.at_slot(run_id, "run")
     return None if there is None else await _answered(reader, there, asked)
@@ -90,6 +100,8 @@ async def there_already(
 async def record(deps: ApiDependencies, reader: Reader, asked: Asked) -> Response:
     """Record a run and answer with it, or with its key's run where that came first."""
     run_id = asked.run_id
+    if not asked.fact.asked:
+        raise invalid([("", "holds a number that no JSON number is")], TITLE)
     await deps.blobs.put(asked.weights)
     event = new_event(run_id, asked.fact, partition=asked.partition)
     verdict = await deps.log.commit(Append([event]))

@@ -26,7 +26,7 @@ from trialog.driver.forking import (
     split,
 )
 from trialog.driver.planning import planned
-from trialog.proto.canonical import bytes_digest, digest
+from trialog.proto.canonical import bytes_digest
 from trialog.proto.policy import first_weights
 from trialog.spine.log import new_event
 
@@ -94,7 +94,7 @@ async def fork_run(
     ancestors' log under the same inputs is executed."""
     overrides = await _overrides_of(request, rubric)
     parent = await _ancestor(deps, reader, run_id)
-    sent = digest({"fork": run_id, "mode": mode, "settings": overrides})
+    sent = asking.digest_of({"fork": run_id, "mode": mode, "settings": overrides})
     new_id = asking.new_run_id(idempotency_key)
     if not dry_run:
         there = await asking.there_already(deps, reader, new_id, idempotency_key, sent)

@@ -31,7 +31,7 @@ from trialog.driver.api.steps import run_with_steps
 from trialog.driver.task_settings import is_of_tasks
 from trialog.driver.views import Doc, timestamp
 from trialog.proto import events as ev
-from trialog.proto.canonical import bytes_digest, digest
+from trialog.proto.canonical import bytes_digest
 from trialog.proto.policy import first_weights
 
 _PARTITION = 0
@@ -84,7 +84,7 @@ async def create_run(
 ) -> Response:
     """Record a run; the driver begins with it at once."""
     given = asking.read(await asking.body_of(request))
-    run_id, asked = asking.new_run_id(idempotency_key), digest(given)
+    run_id, asked = asking.new_run_id(idempotency_key), asking.digest_of(given)
     there = await asking.there_already(deps, reader, run_id, idempotency_key, asked)
     if there is not None:
         return there
