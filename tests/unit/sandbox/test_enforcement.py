@@ -95,10 +95,14 @@ def test_cgroups_v2_beside_our_own(tmp_path: Path) -> None:
     control = tmp_path / "service/cgroup.subtree_control"
     control.write_text("cpu memory pids\n")
     parents = cgroups.find(tmp_path, "0::/service/worker\n")
-    assert parents == cgroups.Parents(unified=tmp_path / "service")
-    (made,) = cgroups.make(parents, "trialog-x", Limits(memory_bytes=5, pids=7))
+    assert parents == cgroups.Parents(unified=tmp_path / "service", unified_cpu=True)
+    assert (parents.holds_memory, parents.holds_pids, parents.holds_cpu) == (True, True, True)
+    (made,) = cgroups.make(parents, "trialog-x", Limits(memory_bytes=5, pids=7, cpus=1.5))
+    assert (made / "cpu.max").read_text() == "150000 100000\n"
     assert (made / "memory.max").read_text() == "5\n"
     assert (made / "pids.max").read_text() == "7\n"
+    control.write_text("memory pids\n")
+    assert not cgroups.find(tmp_path, "0::/service/worker\n").holds_cpu
     control.write_text("cpu\n")
     assert cgroups.find(tmp_path, "0::/service/worker\n") == cgroups.Parents()
 
@@ -114,9 +118,13 @@ def test_old_empty_cgroups_are_swept(tmp_path: Path) -> None:
 
 def test_cgroups_v1_by_controller(tmp_path: Path) -> None:
     (tmp_path / "memory/job").mkdir(parents=True)
+    (tmp_path / "cpu").mkdir()
     parents = cgroups.find(tmp_path, "4:memory:/job\n3:cpu,cpuacct:/\n0::/\n")
-    assert parents == cgroups.Parents(memory=tmp_path / "memory/job")
-    assert (parents.holds_memory, parents.holds_pids) == (True, False)
+    assert parents == cgroups.Parents(memory=tmp_path / "memory/job", cpu=tmp_path / "cpu")
+    assert (parents.holds_memory, parents.holds_pids, parents.holds_cpu) == (True, False, True)
+    assert len(cgroups.make(parents, "whole", Limits())) == 1  # no limit asked, no group
+    *_, cpu = cgroups.make(parents, "half", Limits(cpus=0.5))
+    assert (cpu / "cpu.cfs_quota_us").read_text() == "50000\n"
 
 
 def test_no_compiler_is_said_with_its_mend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

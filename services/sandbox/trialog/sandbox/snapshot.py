@@ -18,7 +18,8 @@ class SnapshotEntry:
 
     ``digest`` is the hex SHA-256 of a file's bytes or of a symlink's target, else empty. ``data``
     is a regular file's content when it is small enough to be kept. ``other`` is a FIFO, socket or
-    device: named, never opened.
+    device: named, never opened. ``mode`` are the permission bits, where they are part of what the
+    trial left (None for the reference world, of which only ``executable`` counts).
     """
 
     path: str
@@ -27,6 +28,7 @@ class SnapshotEntry:
     executable: bool = False
     digest: str = ""
     data: bytes | None = None
+    mode: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,14 @@ class Snapshot:
         return entry.data
 
     def digest(self) -> str:
-        """Return the hex SHA-256 of the final state's meaning: paths, kinds and content."""
-        rows = [[e.path, e.kind, e.executable, e.digest] for e in self.entries if e.kind != "dir"]
+        """Return the hex SHA-256 of the final state's meaning: paths, kinds, modes and content.
+
+        Folders count where modes do: elsewhere a folder is nothing but its files' path.
+        """
+        rows = [_row(e) for e in self.entries if e.kind != "dir" or e.mode is not None]
         return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def _row(entry: SnapshotEntry) -> list[object]:
+    row: list[object] = [entry.path, entry.kind, entry.executable, entry.digest]
+    return row if entry.mode is None else [*row, entry.mode]

@@ -9,7 +9,7 @@ from pathlib import Path
 from trialog.sandbox.provider import WORLD, Limits
 
 INIT_INSIDE = "/run/.init"
-_HOST_FOLDERS = ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
+HOST_FOLDERS = ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
 _MIB = 1 << 20
 
 
@@ -71,14 +71,14 @@ def build(
     words += ["--disable-userns", "--hostname", "world", "--new-session", "--as-pid-1"]
     words += ["--cap-drop", "ALL", "--clearenv"]
     words += ["--die-with-parent"] if die_with_parent else []
-    words += _host_tools()
+    words += host_tools()
     words += ["--ro-bind", str(layout.etc), "/etc"]
     words += ["--ro-bind-try", "/etc/alternatives", "/etc/alternatives"]
     words += ["--overlay-src", str(layout.world)]
     words += ["--overlay", str(layout.upper), str(layout.work), WORLD]
     words += ["--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc"]
-    words += _sized("/tmp", limits.memory_bytes // 2)  # noqa: S108 - the sandbox's own
-    words += _sized("/dev/shm", limits.memory_bytes // 4)  # noqa: S108 - the sandbox's own
+    words += sized("/tmp", limits.memory_bytes // 2)  # noqa: S108 - the sandbox's own
+    words += sized("/dev/shm", limits.memory_bytes // 4)  # noqa: S108 - the sandbox's own
     words += ["--ro-bind", str(layout.init), INIT_INSIDE]
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORLD]
     words += ["--info-fd", str(info_fd)]
@@ -86,20 +86,23 @@ def build(
     return [*words, "--", INIT_INSIDE, *init.words()]
 
 
-def _host_tools() -> list[str]:
-    """Bind /usr, and the folders beside it as the host has them: links or folders."""
+def host_tools(*, links: bool = True) -> list[str]:
+    """Bind /usr, and the folders beside it as the host has them: links or folders.
+
+    Without ``links`` the root has those already.
+    """
     words = ["--ro-bind", "/usr", "/usr"]
-    for folder in _HOST_FOLDERS:
+    for folder in HOST_FOLDERS:
         path = Path(folder)
         if path.is_symlink():
-            words += ["--symlink", str(path.readlink()), folder]
+            words += ["--symlink", str(path.readlink()), folder] if links else []
         elif path.is_dir():
             words += ["--ro-bind", folder, folder]
     return words
 
 
-def _sized(folder: str, size_bytes: int) -> list[str]:
-    """Without a size, each tmpfs could take half of the machine's memory."""
+def sized(folder: str, size_bytes: int) -> list[str]:
+    """Return a tmpfs of a size: without one, each could take half of the machine's memory."""
     return ["--perms", "1777", "--size", str(max(size_bytes, _MIB)), "--tmpfs", folder]
 
 

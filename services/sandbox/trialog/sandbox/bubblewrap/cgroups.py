@@ -19,6 +19,8 @@ PREFIX = "trialog-"
 _YOUNG_S = 60.0
 _REMOVE_TRIES = 200
 _REMOVE_PAUSE_S = 0.005
+_PERIOD_US = 100_000
+_LEAST_QUOTA_US = 1_000  # the kernel takes no less
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class Parents:
     memory: Path | None = None
     pids: Path | None = None
     unified: Path | None = None
+    cpu: Path | None = None
+    unified_cpu: bool = False
 
     @property
     def holds_memory(self) -> bool:
@@ -38,6 +42,11 @@ class Parents:
     def holds_pids(self) -> bool:
         """Tell whether the kernel will hold the limit of processes."""
         return bool(self.pids or self.unified)
+
+    @property
+    def holds_cpu(self) -> bool:
+        """Tell whether the kernel will hold a limit of cores."""
+        return bool(self.cpu or (self.unified and self.unified_cpu))
 
 
 def find(mount: Path = _MOUNT, own: str | None = None) -> Parents:
@@ -51,8 +60,11 @@ def find(mount: Path = _MOUNT, own: str | None = None) -> Parents:
             v1[name] = mount / name / path.lstrip("/")
         if not names:
             unified = _delegated(mount, path)
-    memory, pids = (_usable(v1.get(name)) for name in ("memory", "pids"))
-    return Parents(memory, pids, None if memory or pids else unified)
+    memory, pids, cpu = (_usable(v1.get(name)) for name in ("memory", "pids", "cpu"))
+    if memory or pids or unified is None:
+        return Parents(memory, pids, None, cpu)
+    has_cpu = "cpu" in (unified / "cgroup.subtree_control").read_text().split()
+    return Parents(unified=unified, unified_cpu=has_cpu)
 
 
 def _usable(folder: Path | None) -> Path | None:
@@ -77,10 +89,11 @@ def make(parents: Parents, name: str, limits: Limits) -> list[Path]:
     if parents.unified is not None:
         group = _make(parents.unified / name, made)
         _put(group, "memory.max", limits.memory_bytes)
-        _put(group, "memory.oom.group", 1)
         _put(group, "pids.max", limits.pids)
         with contextlib.suppress(FileNotFoundError):  # no swap accounting here
             _put(group, "memory.swap.max", 0)
+        if limits.cpus is not None and parents.unified_cpu:
+            _put(group, "cpu.max", f"{_quota_us(limits.cpus)} {_PERIOD_US}")
     if parents.memory is not None:
         group = _make(parents.memory / name, made)
         _put(group, "memory.limit_in_bytes", limits.memory_bytes)
@@ -89,6 +102,10 @@ def make(parents: Parents, name: str, limits: Limits) -> list[Path]:
     if parents.pids is not None:
         group = _make(parents.pids / name, made)
         _put(group, "pids.max", limits.pids)
+    if parents.cpu is not None and limits.cpus is not None:
+        group = _make(parents.cpu / name, made)
+        _put(group, "cpu.cfs_period_us", _PERIOD_US)
+        _put(group, "cpu.cfs_quota_us", _quota_us(limits.cpus))
     return made
 
 
@@ -115,7 +132,7 @@ def sweep(parents: Parents) -> None:
 
     A living sandbox's group is never empty, and one that is being made is young.
     """
-    for parent in filter(None, (parents.memory, parents.pids, parents.unified)):
+    for parent in filter(None, (parents.memory, parents.pids, parents.unified, parents.cpu)):
         for group in parent.glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError):  # gone, or not empty: the kernel refuses that
                 if time.time() - group.stat().st_mtime > _YOUNG_S:
@@ -134,5 +151,9 @@ def _make(group: Path, made: list[Path]) -> Path:
     return group
 
 
-def _put(group: Path, name: str, value: int) -> None:
+def _quota_us(cpus: float) -> int:
+    return max(int(cpus * _PERIOD_US), _LEAST_QUOTA_US)
+
+
+def _put(group: Path, name: str, value: int | str) -> None:
     (group / name).write_text(f"{value}\n")

@@ -6,7 +6,7 @@ run/<sandbox id>/
   info       bubblewrap's JSON, with PID 1's pid on the host
   log        what bubblewrap and PID 1 said
   socket     where PID 1 listens
-  upper/ work/   the overlay's
+  upper/ work/   the overlay's; below fs/, which the sandbox's ids own, where a root is an image's
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ import dataclasses
 import fcntl
 import json
 import os
-import secrets
 import select
 import signal
 import socket
 import time
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
 from trialog.sandbox.bubblewrap import cgroups
 from trialog.sandbox.errors import SandboxBusyError, SandboxGoneError
-from trialog.sandbox.provider import Limits, SandboxSpec
+from trialog.sandbox.images import Image, User
+from trialog.sandbox.provider import Limits
+from trialog.sandbox.rootfs.guest import Defaults
 from trialog.sandbox.trees import remove_tree
 
 _DEATH_WAIT_S = 10.0
@@ -35,12 +37,45 @@ _LOG_TAIL_BYTES = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """What a later worker must know about a sandbox."""
+class Rooted:
+    """What is kept of a sandbox with an image's root: the image, and its commands' defaults."""
 
-    spec: SandboxSpec
+    image_env: dict[str, str]
+    image_workdir: str
+    image_user: User
+    env: dict[str, str]
+    workdir: str
+    user: User
+    base: int | None
+
+    @classmethod
+    def of(cls, image: Image, defaults: Defaults, base: int | None) -> Rooted:
+        """Return what to keep."""
+        own = dict(image.env), image.workdir, image.user
+        return cls(*own, dict(defaults.env), defaults.workdir, defaults.user, base)
+
+    def image(self, digest: str) -> Image:
+        """Return the image."""
+        return Image(digest, self.image_env, self.image_workdir, self.image_user)
+
+    def defaults(self) -> Defaults:
+        """Return its commands' defaults."""
+        return Defaults(self.env, self.workdir, self.user)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a later worker must know about a sandbox; ``content`` is its world's or image's digest.
+
+    ``outlives`` tells that it may go on without its worker for a while, and is its own to end.
+    """
+
+    content: str
+    limits: Limits
     nonce: str
     groups: tuple[str, ...] = ()
+    outlives: bool = False
+    rooted: Rooted | None = None
 
     def to_json(self) -> str:
         """Return the text kept in the folder."""
@@ -50,8 +85,10 @@ class Record:
     def from_json(cls, text: str) -> Record:
         """Read ``to_json()`` back. Raises ValueError, KeyError or TypeError on anything else."""
         raw = json.loads(text)
-        spec = SandboxSpec(raw["spec"]["world_digest"], Limits(**raw["spec"]["limits"]))
-        return cls(spec, raw["nonce"], tuple(raw["groups"]))
+        raw["limits"] = Limits(**raw["limits"])
+        raw["groups"] = tuple(raw["groups"])
+        raw["rooted"] = Rooted(**raw["rooted"]) if raw["rooted"] else None
+        return cls(**raw)
 
 
 class Home:
@@ -65,15 +102,36 @@ class Home:
         self._lock = lock
 
     @classmethod
-    def new(cls, parent: Path, spec: SandboxSpec) -> Home:
+    def new(cls, parent: Path, record: Record) -> Home:
         """Make a folder under a passing name; ``settle`` gives it its own."""
-        nonce = secrets.token_hex(8)
-        path = parent / f".new-{nonce}"
+        path = parent / f".new-{record.nonce}"
         path.mkdir(mode=0o700)
-        home = cls(path, *_lock(path, create=True), Record(spec, nonce))
-        for name in ("upper", "work"):
-            (path / name).mkdir(mode=0o755)
+        home = cls(path, *_lock(path, create=True), record)
+        try:
+            home._make_overlay()
+        except BaseException:  # whatever it was, leave nothing behind
+            home.remove()
+            raise
         return home
+
+    def _make_overlay(self) -> None:
+        """An image's root belongs to ids that may enter nothing else here."""
+        base = self.record.rooted.base if self.record.rooted else None
+        folders = [self.overlay] if self.record.rooted else []
+        for folder in (*folders, self.upper, self.overlay / "work"):
+            folder.mkdir(mode=0o755)
+            if base is not None:
+                os.chown(folder, base, base)
+
+    @property
+    def overlay(self) -> Path:
+        """Where ``upper`` and ``work`` are."""
+        return self.path / "fs" if self.record.rooted else self.path
+
+    @property
+    def upper(self) -> Path:
+        """What was written, over the world or the image."""
+        return self.overlay / "upper"
 
     @classmethod
     def find(cls, path: Path) -> Home:
@@ -89,7 +147,7 @@ class Home:
             record = Record.from_json((path / "record").read_text())
         except (OSError, ValueError, KeyError, TypeError):
             # A worker died while it made the folder: nothing but the lock can be relied on.
-            record = Record(SandboxSpec(""), "")
+            record = Record("", Limits(), "")
         return cls(path, fd, lock, record)
 
     def settle(self, path: Path) -> bool:
@@ -128,20 +186,33 @@ class Home:
             return ""
         return said[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
 
+    def alive(self) -> bool:
+        """Tell whether PID 1 lives."""
+        with self._init() as process:
+            return process is not None
+
     def kill(self) -> None:
         """Kill PID 1, and with it, by the kernel, everything inside; return when it is dead."""
+        with self._init() as process:
+            if process is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+                select.select([process], [], [], _DEATH_WAIT_S)
+
+    @contextlib.contextmanager
+    def _init(self) -> Generator[int | None]:
+        """Give PID 1 as a descriptor, None when it is dead."""
         try:
             info = json.loads((self.path / "info").read_bytes() or b"{}")
             pid = int(info["child-pid"])
             process = os.pidfd_open(pid)
         except (OSError, ValueError, KeyError):
+            yield None
             return
         try:
             # The pid may be another process's by now; the nonce in its arguments tells.
-            if self.record.nonce and self.record.nonce.encode() in _arguments(pid):
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(process, signal.SIGKILL)
-                select.select([process], [], [], _DEATH_WAIT_S)
+            ours = self.record.nonce and self.record.nonce.encode() in _arguments(pid)
+            yield process if ours else None
         finally:
             os.close(process)
 

@@ -7,6 +7,7 @@ import enum
 import socket
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from trialog.sandbox.errors import (
     FileMissingError,
@@ -30,6 +31,12 @@ class Op(enum.IntEnum):
     READ = 4
     WRITE = 5
     EXIT = 6
+    COUNT = 7
+    FREEZE = 8
+    THAW = 9
+    LIST = 10
+    CHUNK = 11
+    PUT = 12
 
 
 class _Status(enum.IntEnum):
@@ -53,9 +60,10 @@ def exec_request(
     stdin: bytes,
     timeout_s: float,
     output_limit_bytes: int,
+    user: str = "",
 ) -> bytes:
-    """Return the body of an exec request."""
-    if not argv or any("\0" in text for text in (*argv, *env, *env.values())):
+    """Return the body of an exec request; an empty user is root, as PID 1 is."""
+    if not argv or any("\0" in text for text in (*argv, *env, *env.values(), user)):
         raise InvalidNameError("a command is at least one word, without NUL characters")
     timeout_ms = min(max(int(timeout_s * 1000), 1), _MAX_U32)
     return b"".join(
@@ -67,6 +75,7 @@ def exec_request(
             _list(argv),
             _list([f"{key}={value}" for key, value in env.items()]),
             _bytes(stdin),
+            _text(user),
         )
     )
 
@@ -93,9 +102,76 @@ def read_request(path: str, limit_bytes: int) -> bytes:
     return bytes([Op.READ]) + _text(path) + struct.pack(">I", limit)
 
 
-def write_request(path: str, data: bytes) -> bytes:
+def write_request(path: str, data: bytes, mode: int = 0o644) -> bytes:
     """Return the body of a request to put a file in place."""
-    return bytes([Op.WRITE]) + _text(path) + _bytes(data)
+    return bytes([Op.WRITE]) + _text(path) + struct.pack(">I", mode) + _bytes(data)
+
+
+def chunk_request(path: str, offset: int, length: int) -> bytes:
+    """Return the body of a request for a part of a file."""
+    return bytes([Op.CHUNK]) + _text(path) + struct.pack(">QI", offset, length)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One path below a folder; ``kind`` is f, d, l (symlink) or o (other)."""
+
+    kind: str
+    mode: int
+    size: int
+    path: str
+
+
+def list_request(path: str, limit: int, exclude: Sequence[str]) -> bytes:
+    """Return the body of a request for all paths below one."""
+    return bytes([Op.LIST]) + _text(path) + struct.pack(">I", limit) + _list(exclude)
+
+
+def listing(path: str, body: bytes) -> tuple[list[Listed], bool]:
+    """Return the paths in a reply and whether there were more. Raises as ``file_bytes``."""
+    if body[0] != _Status.OK:
+        file_bytes(path, body)
+    cut, count = struct.unpack_from(">BI", body, 1)
+    found: list[Listed] = []
+    at = 6
+    for _ in range(count):
+        kind, mode, size = struct.unpack_from(">cIQ", body, at)
+        name, at = _take(body, at + 13)
+        found.append(Listed(kind.decode(), mode, size, name.decode("utf-8", "surrogateescape")))
+    return found, bool(cut)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """One path to put in place: d (folder), m (folder unless there), f (file), a (more of a file),
+    l (symlink, ``data`` its target). Without an owner it is PID 1's."""
+
+    kind: str
+    path: str
+    mode: int = 0o755
+    data: bytes = b""
+    uid: int | None = None
+    gid: int | None = None
+
+    def encoded(self) -> bytes:
+        """Return the entry as it stands in a request."""
+        uid = _MAX_U32 if self.uid is None else self.uid
+        gid = _MAX_U32 if self.gid is None else self.gid
+        head = struct.pack(">IIII", ord(self.kind), self.mode, uid, gid)
+        return head + _text(self.path) + _bytes(self.data)
+
+
+def put_request(entries: Sequence[bytes], *, follow: bool = False) -> bytes:
+    """Return the body of a request to put encoded entries in place, in their order."""
+    return bytes([Op.PUT]) + struct.pack(">II", follow, len(entries)) + b"".join(entries)
+
+
+def count(body: bytes) -> int:
+    """Return the number in a reply to COUNT."""
+    if body[0] != _Status.OK:
+        raise SandboxGoneError(f"the sandbox's init refused: {_message(body)}")
+    (number,) = struct.unpack_from(">I", body, 1)
+    return number
 
 
 def file_bytes(path: str, body: bytes) -> bytes:
@@ -114,16 +190,40 @@ async def ask(address: str, body: bytes) -> bytes:
 
     Cancelling abandons the reply, not the command. Raises SandboxGoneError when nobody answers.
     """
-    if len(body) > MAX_MESSAGE_BYTES:
-        raise FileRefusedError(f"a message of {len(body)} bytes is above {MAX_MESSAGE_BYTES}")
-    loop = asyncio.get_running_loop()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
-        channel.setblocking(False)
+    async with Channel(address) as channel:
+        return await channel.ask(body)
+
+
+class Channel:
+    """A connection for several requests, one after another."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+
+    async def __aenter__(self) -> Channel:
         try:
-            await loop.sock_connect(channel, address)
-            await loop.sock_sendall(channel, struct.pack(">I", len(body)) + body)
-            (size,) = struct.unpack(">I", await _exactly(channel, 4))
-            return await _exactly(channel, size)
+            await asyncio.get_running_loop().sock_connect(self._socket, self._address)
+        except BaseException as error:  # the descriptor must not leak, whatever it was
+            self._socket.close()
+            if isinstance(error, OSError):
+                raise SandboxGoneError(f"the sandbox does not answer: {error}") from error
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._socket.close()
+
+    async def ask(self, body: bytes) -> bytes:
+        """Send a request and return the reply's body. Raises SandboxGoneError."""
+        if len(body) > MAX_MESSAGE_BYTES:
+            raise FileRefusedError(f"a message of {len(body)} bytes is above {MAX_MESSAGE_BYTES}")
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.sock_sendall(self._socket, struct.pack(">I", len(body)) + body)
+            (size,) = struct.unpack(">I", await _exactly(self._socket, 4))
+            return await _exactly(self._socket, size)
         except OSError as error:
             raise SandboxGoneError(f"the sandbox does not answer: {error}") from error
 

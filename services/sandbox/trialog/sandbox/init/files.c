@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -16,24 +17,29 @@
 #endif
 #define PROC_MAGIC 0x9fa0
 #define RESOLVE_NO_LINKS (0x02 | 0x04) /* NO_MAGICLINKS | NO_SYMLINKS */
+#define RESOLVE_INSIDE (0x02)          /* NO_MAGICLINKS; our root is the sandbox's */
 
 struct how {
     uint64_t flags, mode, resolve;
 };
 
-static int open_plain(int dir, const char *path, uint64_t flags) {
-    struct how how = {flags | O_CLOEXEC, 0, RESOLVE_NO_LINKS};
+static int open_how(int dir, const char *path, uint64_t flags, uint64_t resolve) {
+    struct how how = {flags | O_CLOEXEC, 0, resolve};
     return (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
 }
 
-static void answer(struct buf *reply, enum status status, const char *text) {
+int open_plain(int dir, const char *path, uint64_t flags) {
+    return open_how(dir, path, flags, RESOLVE_NO_LINKS);
+}
+
+void answer(struct buf *reply, enum status status, const char *text) {
     unsigned char s = status;
     reply->len = 0;
     buf_add(reply, &s, 1);
     buf_str(reply, text, strlen(text));
 }
 
-static void failed(struct buf *reply) {
+void answer_errno(struct buf *reply) {
     answer(reply, errno == ENOENT ? ST_MISSING : ST_REFUSED,
            errno == ELOOP ? "a symlink is on the way" : strerror(errno));
 }
@@ -44,7 +50,7 @@ static int open_regular(const char *path, struct stat *st, struct buf *reply) {
     struct statfs fs;
     int look = open_plain(AT_FDCWD, path, O_PATH);
     if (look < 0 || fstat(look, st) || fstatfs(look, &fs)) {
-        failed(reply);
+        answer_errno(reply);
         if (look >= 0) close(look);
         return -1;
     }
@@ -55,7 +61,7 @@ static int open_regular(const char *path, struct stat *st, struct buf *reply) {
     }
     int fd = open_plain(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &again)) {
-        failed(reply);
+        answer_errno(reply);
     } else if (again.st_ino != st->st_ino || again.st_dev != st->st_dev) {
         answer(reply, ST_REFUSED, "the file changed while it was opened");
     } else {
@@ -82,7 +88,7 @@ void file_read(struct cursor *c, struct buf *reply) {
     if (n > 0) {
         answer(reply, ST_REFUSED, "larger than the limit");
     } else if (n < 0) {
-        failed(reply);
+        answer_errno(reply);
     } else {
         buf_add(reply, "", 1); /* ST_OK */
         buf_str(reply, data.data, data.len);
@@ -91,8 +97,32 @@ void file_read(struct cursor *c, struct buf *reply) {
     close(fd);
 }
 
+/* Request: path, u64 offset, u32 length. Reply: the bytes there, fewer at the file's end. */
+void file_chunk(struct cursor *c, struct buf *reply) {
+    char *path = take_str(c, NULL);
+    uint64_t offset = (uint64_t)take_u32(c) << 32;
+    offset |= take_u32(c);
+    uint32_t length = take_u32(c), got = 0;
+    struct stat st;
+    if (c->bad || length > MAX_MESSAGE / 2) return;
+    int fd = open_regular(path, &st, reply);
+    if (fd < 0) return;
+    char *data = must_alloc(NULL, length);
+    ssize_t n = 1;
+    while (got < length && (n = pread(fd, data + got, length - got, (off_t)(offset + got))) > 0)
+        got += n;
+    if (n < 0) {
+        answer_errno(reply);
+    } else {
+        buf_add(reply, "", 1); /* ST_OK */
+        buf_str(reply, data, got);
+    }
+    free(data);
+    close(fd);
+}
+
 /* Open the folder of a path, making what is missing; *name is left at the last part. */
-static int open_parent(char *path, char **name) {
+int open_parent(char *path, char **name, int follow) {
     int dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     char *part = path + strspn(path, "/");
     for (char *slash; dir >= 0 && (slash = strchr(part, '/')); part = slash + 1) {
@@ -101,7 +131,8 @@ static int open_parent(char *path, char **name) {
             close(dir);
             return -1;
         }
-        int next = open_plain(dir, part, O_PATH | O_DIRECTORY);
+        int next = open_how(dir, part, O_PATH | O_DIRECTORY,
+                            follow ? RESOLVE_INSIDE : RESOLVE_NO_LINKS);
         close(dir);
         dir = next;
     }
@@ -109,15 +140,17 @@ static int open_parent(char *path, char **name) {
     return dir;
 }
 
-/* Request: path, bytes. The file appears whole: written aside, then renamed over what is there. */
+/* Request: path, u32 mode, bytes. The file appears whole: written aside, then renamed over what is there. */
 void file_write(struct cursor *c, struct buf *reply) {
     static unsigned count;
     uint32_t len;
-    char aside[64], *name, *path = take_str(c, NULL), *data = take_str(c, &len);
+    char aside[64], *name, *path = take_str(c, NULL);
+    uint32_t mode = take_u32(c) & 07777;
+    char *data = take_str(c, &len);
     if (c->bad) return;
-    int dir = open_parent(path, &name);
+    int dir = open_parent(path, &name, 0);
     if (dir < 0) {
-        failed(reply);
+        answer_errno(reply);
         return;
     }
     snprintf(aside, sizeof aside, ".trialog-write-%u", count++);
@@ -127,8 +160,8 @@ void file_write(struct cursor *c, struct buf *reply) {
         data += n;
         len -= n;
     }
-    if (fd < 0 || n < 0 || len || renameat(dir, aside, dir, name)) {
-        failed(reply);
+    if (fd < 0 || n < 0 || len || fchmod(fd, mode) || renameat(dir, aside, dir, name)) {
+        answer_errno(reply);
         if (fd >= 0) unlinkat(dir, aside, 0);
     } else {
         answer(reply, ST_OK, "");

@@ -3,7 +3,7 @@
  * init LISTEN_FD ORPHAN_MS KEEP_BYTES WATCH_BYTES WATCH_PIDS NONCE
  *
  * The nonce only names the process to whoever looks for it in /proc.
- * It listens on a socket handed in and answers ping, exec, kill_all, read, write and exit. A command
+ * It listens on a socket handed in and answers the requests of enum op, one file each. A command
  * ends when its process exits, not when its pipes do. Results are kept by exec id: a repeated id is
  * answered from them, or waits for the run that is under way. When no connection has been open for
  * ORPHAN_MS it exits, and the kernel kills everything inside with it.
@@ -20,6 +20,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_CONNS 128
@@ -30,6 +31,7 @@ struct conn {
     struct buf in, out;
     size_t sent;
     struct run *waits;
+    int froze; /* all stands still until it says so, or is gone */
 };
 
 static struct settings settings;
@@ -98,6 +100,32 @@ static void handle(struct conn *c, unsigned char *data, size_t len) {
         break;
     case OP_EXIT:
         _exit(0);
+    case OP_COUNT: {
+        int64_t processes;
+        census(&processes);
+        buf_add(&reply, "", 1);
+        buf_u32(&reply, (uint32_t)processes);
+        break;
+    }
+    case OP_FREEZE:
+        c->froze = 1;
+        if (freeze_everything()) answer(&reply, ST_REFUSED, "a process does not stand still");
+        else answer(&reply, ST_OK, "");
+        break;
+    case OP_THAW:
+        c->froze = 0;
+        thaw_everything();
+        answer(&reply, ST_OK, "");
+        break;
+    case OP_LIST:
+        tree_list(&body, &reply);
+        break;
+    case OP_CHUNK:
+        file_chunk(&body, &reply);
+        break;
+    case OP_PUT:
+        tree_put(&body, &reply);
+        break;
     }
     if (!reply.len) {
         unsigned char bad = ST_BAD;
@@ -139,6 +167,7 @@ static int flush_out(struct conn *c) {
 }
 
 static void drop(int i) {
+    if (conns[i].froze) thaw_everything();
     close(conns[i].fd);
     buf_free(&conns[i].in);
     buf_free(&conns[i].out);
@@ -217,6 +246,8 @@ int main(int argc, char **argv) {
         .watch_pids = atoll(argv[5]),
     };
     /* Not dumpable: a command of the same uid can neither trace PID 1 nor look into it. */
+    umask(022);
+    drop_what_is_not_needed();
     prctl(PR_SET_DUMPABLE, 0);
     fcntl(settings.listen_fd, F_SETFD, FD_CLOEXEC);
     fcntl(settings.listen_fd, F_SETFL, O_NONBLOCK);

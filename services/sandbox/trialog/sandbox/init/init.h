@@ -10,7 +10,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum op { OP_PING = 1, OP_EXEC, OP_KILL_ALL, OP_READ, OP_WRITE, OP_EXIT };
+enum op {
+    OP_PING = 1, OP_EXEC, OP_KILL_ALL, OP_READ, OP_WRITE, OP_EXIT,
+    OP_COUNT, OP_FREEZE, OP_THAW, OP_LIST, OP_CHUNK, OP_PUT
+};
 enum status { ST_OK, ST_BAD, ST_DROPPED, ST_MISSING, ST_REFUSED };
 enum flag { FLAG_TRUNCATED = 1, FLAG_TIMED_OUT = 2, FLAG_MEMORY = 4, FLAG_PIDS = 8 };
 
@@ -71,13 +74,32 @@ void kill_everything(void (*on_end)(struct run *));
 /* procs.c */
 void kill_tree(pid_t session);
 int64_t census(int64_t *processes);
+int freeze_everything(void);
+void thaw_everything(void);
 
-/* files.c: both append a whole reply (status and payload) */
+/* users.c */
+void drop_what_is_not_needed(void);
+int become_user(char *user, char ***env);
+
+/* files.c: all append a whole reply (status and payload) */
+int open_plain(int dir, const char *path, uint64_t flags);
+int open_parent(char *path, char **name, int follow);
+void answer(struct buf *reply, enum status status, const char *text);
+void answer_errno(struct buf *reply);
 void file_read(struct cursor *c, struct buf *reply);
+void file_chunk(struct cursor *c, struct buf *reply);
 void file_write(struct cursor *c, struct buf *reply);
+
+/* trees.c */
+void tree_list(struct cursor *c, struct buf *reply);
+void tree_put(struct cursor *c, struct buf *reply);
 
 /* launch.c */
 int launch(int argc, char **argv);
+
+/* range.c */
+#define STAGE "/tmp" /* on every host, open to all; bubblewrap begins there as well */
+int enter_range(unsigned base, unsigned count, char *const *sources, int n);
 
 /* handed.c */
 int handed(int argc, char **argv);

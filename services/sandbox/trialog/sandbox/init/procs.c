@@ -9,9 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MAX_MARKED 4096
+#define FREEZE_MS 5000
 
 static int slurp(const char *pid, const char *name, char *into, size_t size) {
     char path[64];
@@ -65,6 +67,56 @@ void kill_tree(pid_t session) {
     }
     if (grew || n == MAX_MARKED) kill(-1, SIGKILL); /* it forks faster than we look */
     for (int i = 0; i < n; i++) kill(set[i], SIGKILL);
+}
+
+static char state_of(const char *pid) {
+    char text[1024], state = 'X', *after;
+    if (slurp(pid, "stat", text, sizeof text) && (after = strrchr(text, ')')))
+        sscanf(after + 1, " %c", &state);
+    return state;
+}
+
+/* How many processes are in none of the states. */
+static int not_in(const char *states) {
+    int n = 0;
+    DIR *dir = opendir("/proc");
+    if (!dir) return 1;
+    for (struct dirent *e; (e = readdir(dir));)
+        if (isdigit((unsigned char)e->d_name[0]) && strcmp(e->d_name, "1"))
+            n += !strchr(states, state_of(e->d_name));
+    closedir(dir);
+    return n;
+}
+
+static pid_t stood[MAX_MARKED]; /* what was stopped by others, and stays so when we go on */
+static int n_stood;
+
+/* Stop all but us; 0 when all stand. No process gets away: a fork with a signal pending starts
+ * anew, and kill(-1) sees every process that is. Ended ones (Z, X) write nothing any more. */
+int freeze_everything(void) {
+    n_stood = 0;
+    DIR *dir = opendir("/proc");
+    if (!dir) return -1;
+    for (struct dirent *e; (e = readdir(dir)) && n_stood < MAX_MARKED;)
+        if (isdigit((unsigned char)e->d_name[0]) && state_of(e->d_name) == 'T')
+            stood[n_stood++] = atoi(e->d_name);
+    closedir(dir);
+    kill(-1, SIGSTOP);
+    struct timespec pause = {0, 500000};
+    for (int64_t until = now_ms() + FREEZE_MS; not_in("TtZX"); nanosleep(&pause, NULL))
+        if (now_ms() > until) return -1;
+    return 0;
+}
+
+void thaw_everything(void) {
+    DIR *dir = opendir("/proc");
+    if (!dir) return;
+    for (struct dirent *e; (e = readdir(dir));) {
+        pid_t pid = atoi(e->d_name);
+        if (pid > 1 && !marked(stood, n_stood, pid)) kill(pid, SIGCONT);
+    }
+    closedir(dir);
+    n_stood = 0;
 }
 
 /* Resident bytes and number of everything inside but PID 1; shared pages count once a process. */

@@ -44,8 +44,8 @@ static void give_up(int code, const char *what) {
 }
 
 /* In the child: nothing of PID 1 is left but three descriptors. */
-static void become(const struct settings *s, char **argv, char **env, const char *cwd, int in,
-                   int out, int err) {
+static void become(const struct settings *s, char **argv, char **env, const char *cwd,
+                   char *user, int in, int out, int err) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -58,7 +58,9 @@ static void become(const struct settings *s, char **argv, char **env, const char
         setrlimit(RLIMIT_NPROC, &limit);
     }
     umask(022);
-    if (chdir(cwd)) give_up(126, cwd);
+    int there = !chdir(cwd); /* as root first: a user may be put where he could not go himself */
+    if (become_user(user, &env)) _exit(126);
+    if (!there && chdir(cwd)) give_up(126, cwd);
     environ = env;
     execvp(argv[0], argv);
     give_up(errno == ENOENT ? 127 : 126, argv[0]);
@@ -79,13 +81,13 @@ static int stdin_of(const char *data, uint32_t len) {
 }
 
 static void spawn(struct run *r, const struct settings *s, char **argv, char **env,
-                  const char *cwd, int in) {
+                  const char *cwd, char *user, int in) {
     int out[2] = {-1, -1}, err[2] = {-1, -1};
     r->code = 126;
     r->ended = 1;
     if (in >= 0 && !pipe2(out, O_CLOEXEC) && !pipe2(err, O_CLOEXEC)) {
         r->pid = fork();
-        if (r->pid == 0) become(s, argv, env, cwd, in, out[1], err[1]);
+        if (r->pid == 0) become(s, argv, env, cwd, user, in, out[1], err[1]);
         r->ended = r->pid < 0;
     }
     if (r->ended) {
@@ -109,7 +111,7 @@ struct run *run_start(struct cursor *c, const struct settings *s, const char *id
     char *cwd = take_str(c, NULL);
     uint32_t timeout_ms = take_u32(c), limit = take_u32(c), in_len;
     char **argv = take_list(c), **env = take_list(c);
-    char *in = take_str(c, &in_len);
+    char *in = take_str(c, &in_len), *user = take_str(c, NULL);
     struct run *r = NULL;
     if (!c->bad && argv[0]) {
         r = must_alloc(NULL, sizeof *r);
@@ -118,7 +120,7 @@ struct run *run_start(struct cursor *c, const struct settings *s, const char *id
         r->fd[0] = r->fd[1] = -1;
         r->limit = limit;
         r->deadline_ms = now_ms() + timeout_ms;
-        spawn(r, s, argv, env, cwd, stdin_of(in, in_len));
+        spawn(r, s, argv, env, cwd, user, stdin_of(in, in_len));
         *last = r;
         last = &r->next;
     }

@@ -42,14 +42,14 @@ class WorldStore:
         try:
             aside.mkdir()
             _unpack(aside, tar_bytes)
-            _sync_filesystem(aside)
+            sync_filesystem(aside)
             final = self._root / digest
             try:
                 aside.rename(final)
             except OSError:
                 if not final.is_dir():
                     raise
-            _sync_folder(self._root)
+            sync_folder(self._root)
             return final
         finally:
             remove_tree(aside)
@@ -86,8 +86,8 @@ def _place(folder: Path, entry: ArchiveEntry) -> None:
         raise WorldError(f"{entry.path!r} is in the archive twice or in two kinds") from error
 
 
-def _sync_filesystem(folder: Path) -> None:
-    """One syncfs for the whole world; an fsync a file would take seconds at 20,000 files."""
+def sync_filesystem(folder: Path) -> None:
+    """Sync all at once: an fsync a file would take seconds at 20,000 files."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if _libc.syncfs(fd) != 0:
@@ -97,7 +97,8 @@ def _sync_filesystem(folder: Path) -> None:
         os.close(fd)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Sync a folder's names."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
