@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support import dockerd
+from support.docker_sandboxes import docker_provider
 from trialog.sandbox.bubblewrap.provider import BubblewrapProvider
 from trialog.sandbox.errors import (
     FileMissingError,
@@ -49,7 +51,7 @@ class Place:
         return made
 
 
-@pytest.fixture(params=["bubblewrap"])
+@pytest.fixture(params=["bubblewrap", pytest.param("docker", marks=dockerd.MARKS)])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -66,7 +68,13 @@ async def bubblewrap(tmp_path: Path, scratch: Path) -> AsyncIterator[Place]:
     assert list((tmp_path / "provider/run").iterdir()) == []
 
 
-PLACES = {"bubblewrap": bubblewrap}
+async def docker(tmp_path: Path, scratch: Path) -> AsyncIterator[Place]:
+    async with docker_provider(tmp_path / "provider") as provider:
+        recipe = Recipe(scratch, None, docker_image=dockerd.BASE)
+        yield Place(provider, recipe, True, scratch)
+
+
+PLACES = {"bubblewrap": bubblewrap, "docker": docker}
 
 
 @pytest.fixture

@@ -33,9 +33,6 @@ def missing() -> str:
     return "" if found.status_code == 200 else f"the daemon at {where} has no image {BASE}"
 
 
-MARKS = [pytest.mark.docker, pytest.mark.skipif(bool(missing()), reason=missing())]
-
-
 def ask(method: str, path: str, **options: object) -> httpx.Response:
     """Ask the daemon directly, past the code under test."""
     transport = httpx.HTTPTransport(uds=address().removeprefix("unix://"))
@@ -53,3 +50,6 @@ def docker(*words: str) -> str:
     """Run the command line's client and return what it said."""
     command = ["docker", "-H", address(), *words]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+MARKS = [pytest.mark.docker, pytest.mark.skipif(bool(missing()), reason=missing())]

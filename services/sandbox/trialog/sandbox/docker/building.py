@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import re
 import tempfile
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ REPOSITORY = "trialog/task"
 _FORMAT = 1  # raised when the same recipe shall give another image
 _KEPT_OUTPUT_CHARS = 4_000
 _PULL_TIMEOUT_S = 1_800.0
+# The count is one more than the file's steps: our label is the last.
+_STEP = re.compile(r"Step \d+/\d+ : (.*)", re.DOTALL)
+_OWN_WORDS = (" ---> ", "Removing intermediate container")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def tag(digest: str) -> str:
@@ -191,10 +196,10 @@ class _Said:
         self.error = ""
 
     def take(self, message: dict[str, Any]) -> None:
-        text = str(message.get("stream", ""))
-        if text.startswith("Step "):
-            self.step, self.output = text.strip(), ""
-        else:
+        text = _COLOUR.sub("", str(message.get("stream", "")))
+        if step := _STEP.fullmatch(text.strip()):
+            self.step, self.output = step[1], ""
+        elif not text.startswith(_OWN_WORDS):
             self.output = (self.output + text)[-_KEPT_OUTPUT_CHARS:]
         if "error" in message:
             self.error = str(message["error"])

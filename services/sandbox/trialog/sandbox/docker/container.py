@@ -8,7 +8,8 @@ from typing import Any
 
 from trialog.sandbox.images import ImageSpec
 
-INSIDE = "/.trialog"
+# Below /dev, which is not of the image: so the mount point is no change that a state would hold.
+INSIDE = "/dev/.trialog"
 HANDOVER = "handover"
 INIT = "init"
 LABEL = "org.trialog."

@@ -39,7 +39,6 @@ class Record:
 
     image: Image
     limits: Limits
-    nonce: str
     container: str = ""
     upper: str = ""
     env: Mapping[str, str] = field(default_factory=dict[str, str])

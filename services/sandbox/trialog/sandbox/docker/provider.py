@@ -10,18 +10,20 @@ import os
 import secrets
 import weakref
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
-from trialog.sandbox.docker import building, container
+from trialog.sandbox.docker import building, container, probe
+from trialog.sandbox.docker import network as public
 from trialog.sandbox.docker.daemon import Daemon, DaemonError, address_from_environment
+from trialog.sandbox.docker.disk import Disk, upper_of
 from trialog.sandbox.docker.folder import PASSING, Folder, Record, abandoned
 from trialog.sandbox.docker.handover import Handover
-from trialog.sandbox.docker.sandbox import DockerSandbox, remove
+from trialog.sandbox.docker.sandbox import DockerSandbox, remove, thaw
 from trialog.sandbox.errors import SandboxBusyError, SandboxGoneError
 from trialog.sandbox.images import Image, ImageSpec, Recipe
 from trialog.sandbox.init import build as init
-from trialog.sandbox.provider import check_sandbox_id
+from trialog.sandbox.provider import Capabilities, check_sandbox_id
+from trialog.sandbox.rootfs.guest import Defaults
 from trialog.sandbox.trees import remove_tree
 
 _BEGIN_TIMEOUT_S = 60.0
@@ -42,12 +44,18 @@ class DockerProvider:
         self._root = root.absolute()
         self._run = self._root / "run"
         self._locks = self._root / "images"
-        self._mark = hashlib.sha256(os.fsencode(self._root)).hexdigest()[:12]
+        self.mark = hashlib.sha256(os.fsencode(self._root)).hexdigest()[:12]
         self._orphan_ttl_s = orphan_ttl_s
         self._daemon = Daemon(address or address_from_environment())
         self._builder = building.Builder(self._daemon, self._locks)
         self._sandboxes: dict[str, DockerSandbox] = {}
         self._starting = weakref.WeakValueDictionary[str, asyncio.Lock]()
+
+    async def probe(self) -> Capabilities:
+        """Start a sandbox and say what the daemon can hold; see the seam."""
+        await probe.try_out(self, f"probe-{os.getpid()}-{secrets.token_hex(4)}")
+        info = await self._daemon.ask("GET", "/info")
+        return probe.capabilities(info, reads_upper=os.geteuid() == 0)
 
     async def identify(self, recipe: Recipe) -> str:
         """Return the digest that the built image has; see the seam."""
@@ -80,7 +88,7 @@ class DockerProvider:
         """Remove what dead workers left; see the seam.
 
         A container whose worker died ends by itself when its time is over: what still runs has
-        time left, and what is frozen must go on to find out.
+        time left, and what its worker left frozen must go on to find out.
         """
         keep = {*live_ids, *self._sandboxes}
         containers = await self._containers()
@@ -93,7 +101,7 @@ class DockerProvider:
 
     async def _containers(self) -> dict[str, str]:
         """Return the state of this folder's containers by their sandbox's id."""
-        label = f"{container.LABEL}root={self._mark}"
+        label = f"{container.LABEL}root={self.mark}"
         params = {"all": "true", "filters": json.dumps({"label": [label]})}
         found = await self._daemon.ask("GET", "/containers/json", params=params)
         return {str(c["Labels"][container.LABEL + "sandbox"]): str(c["State"]) for c in found}
@@ -108,7 +116,7 @@ class DockerProvider:
         if state in ("running", "paused"):
             folder.close()
             if state == "paused":
-                await self._thaw(self._name(sandbox_id))
+                await thaw(self._daemon, self._name(sandbox_id))
             return False
         await self._clear(folder)
         return True
@@ -123,7 +131,7 @@ class DockerProvider:
         return bool(state)
 
     def _name(self, sandbox_id: str) -> str:
-        return container.Owner(self._mark, sandbox_id, "").name
+        return container.Owner(self.mark, sandbox_id, "").name
 
     async def close(self) -> None:
         """Destroy what this provider holds, but for what may outlive its worker."""
@@ -156,7 +164,8 @@ class DockerProvider:
         if record is None:
             await self._clear(folder)
             raise SandboxGoneError(f"sandbox {sandbox_id} was never finished")
-        await self._thaw(record.container)
+        # A worker that died while it saved left it frozen.
+        await thaw(self._daemon, record.container)
         return await self._adopt(self._sandbox(sandbox_id, folder, record))
 
     def _sandbox(self, sandbox_id: str, folder: Folder, record: Record) -> DockerSandbox:
@@ -174,13 +183,14 @@ class DockerProvider:
 
     async def _start(self, sandbox_id: str, spec: ImageSpec, image: Image) -> DockerSandbox:
         folder = Folder.new(self._run)
-        owner = container.Owner(self._mark, sandbox_id, secrets.token_hex(8))
+        owner = container.Owner(self.mark, sandbox_id, secrets.token_hex(8))
         try:
             folder.furnish(await asyncio.to_thread(init.ensure, self._root / "bin"))
             folder.settle(self._run / sandbox_id)
-            record = _record(image, spec, owner.nonce)
-            record = await self._create(owner, spec, folder, record)
+            record = await self._create(owner, spec, folder, image)
             folder.keep(record)
+            if spec.states:
+                await Disk(record).fill(spec.states)
             with Handover(folder) as handover:
                 await self._begin(record.container, handover)
         except BaseException:  # whatever it was, leave nothing behind
@@ -189,15 +199,20 @@ class DockerProvider:
         return await self._adopt(self._sandbox(sandbox_id, folder, record))
 
     async def _create(
-        self, owner: container.Owner, spec: ImageSpec, folder: Folder, record: Record
+        self, owner: container.Owner, spec: ImageSpec, folder: Folder, image: Image
     ) -> Record:
-        network = "bridge" if spec.network == "public" else "none"
+        network = await public.ensure(self._daemon) if spec.network == "public" else "none"
         tag = building.tag(spec.image)
         body = container.settings(owner, spec, tag, folder.inside, network, self._orphan_ttl_s)
         made = await self._daemon.ask(
             "POST", "/containers/create", params={"name": owner.name}, body=body
         )
-        return replace(record, container=str(made["Id"]))
+        made_id = str(made["Id"])
+        upper = upper_of(await self._daemon.ask("GET", f"/containers/{made_id}/json"))
+        given = Defaults.of(image, spec)
+        return Record(
+            image, spec.limits, made_id, upper, dict(given.env), given.workdir, given.user
+        )
 
     async def _begin(self, container_id: str, handover: Handover) -> None:
         """Start the container and give its PID 1 the socket.
@@ -224,24 +239,8 @@ class DockerProvider:
             ending.cancel()
             await asyncio.gather(giving, ending, return_exceptions=True)
 
-    async def _thaw(self, container_id: str) -> None:
-        """A worker that died while it saved left the container frozen."""
-        with contextlib.suppress(DaemonError):  # it is not frozen, or gone
-            await self._daemon.ask("POST", f"/containers/{container_id}/unpause")
-
     async def _clear(self, folder: Folder) -> None:
         """Remove a folder that we own and the container that is named for it."""
         if not folder.path.name.startswith(PASSING):
             await remove(self._daemon, self._name(folder.path.name))
         await asyncio.to_thread(folder.remove)
-
-
-def _record(image: Image, spec: ImageSpec, nonce: str) -> Record:
-    return Record(
-        image,
-        spec.limits,
-        nonce,
-        env={**image.env, **spec.env},
-        workdir=spec.workdir or image.workdir,
-        user=image.user if spec.user is None else spec.user,
-    )

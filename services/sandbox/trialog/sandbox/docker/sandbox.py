@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from pathlib import Path
 
 from trialog.sandbox.bubblewrap import wire
 from trialog.sandbox.docker.daemon import Daemon, DaemonError
+from trialog.sandbox.docker.disk import Disk
 from trialog.sandbox.docker.folder import Folder, Record
 from trialog.sandbox.errors import SandboxGoneError
 from trialog.sandbox.images import Image, User
-from trialog.sandbox.provider import DEFAULT_TIMEOUT_S, ExecResult, check_exec_id, inside
+from trialog.sandbox.provider import DEFAULT_TIMEOUT_S, ExecResult
+from trialog.sandbox.rootfs.guest import Defaults, Guest
+from trialog.sandbox.snapshot import Snapshot
 
 _READY_TIMEOUT_S = 20.0
-_ENV = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "LANG": "C.UTF-8",
-}
 _GONE = (404, 409)  # unknown, or being removed already
 
 
-class DockerSandbox:
+class DockerSandbox(Guest):
     """A sandbox that this worker owns until ``destroy`` (or its own death)."""
 
     def __init__(
@@ -33,10 +34,13 @@ class DockerSandbox:
         daemon: Daemon,
         on_end: Callable[[DockerSandbox], None],
     ) -> None:
+        defaults = Defaults(record.env, record.workdir, record.user)
+        super().__init__(self._request, record.limits, defaults)
         self.sandbox_id = sandbox_id
         self._folder = folder
         self._record = record
         self._daemon = daemon
+        self._disk = Disk(record)
         self._on_end = on_end
         self._lifeline = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._ended = False
@@ -60,7 +64,7 @@ class DockerSandbox:
         try:
             self._lifeline.connect(self._folder.address)
             async with asyncio.timeout(_READY_TIMEOUT_S):
-                await self._ask(bytes([wire.Op.PING]))
+                await self._request(bytes([wire.Op.PING]))
         except (OSError, TimeoutError, SandboxGoneError) as error:
             raise SandboxGoneError(f"sandbox {self.sandbox_id} does not answer: {error}") from error
 
@@ -77,26 +81,30 @@ class DockerSandbox:
         user: User | None = None,
     ) -> ExecResult:
         """Run a command once per exec id; see the seam."""
-        limit = self._record.limits.output_bytes
-        request = wire.exec_request(
-            check_exec_id(exec_id),
-            argv,
-            cwd=inside(cwd or self._record.workdir),
-            env={**_ENV, **self._record.env, **(env or {})},
-            stdin=stdin,
-            timeout_s=timeout_s,
-            output_limit_bytes=limit if output_limit_bytes is None else output_limit_bytes,
+        running = asyncio.ensure_future(
+            super().exec(
+                exec_id,
+                argv,
+                cwd=cwd,
+                env=env,
+                stdin=stdin,
+                timeout_s=timeout_s,
+                output_limit_bytes=output_limit_bytes,
+                user=user,
+            )
         )
-        return wire.exec_result(await self._ask(request))
+        try:
+            if not await self._disk.overflows(running):
+                return await running
+            await self.kill_all()
+            return dataclasses.replace(await running, timed_out=False, limit="disk")
+        finally:
+            running.cancel()
 
-    async def read(self, path: str, limit_bytes: int) -> bytes:
-        """Return a regular file's bytes; see the seam."""
-        full = inside(path)
-        return wire.file_bytes(path, await self._ask(wire.read_request(full, limit_bytes)))
-
-    async def kill_all(self) -> None:
-        """Kill every process inside but PID 1, and wait for their deaths."""
-        await self._ask(bytes([wire.Op.KILL_ALL]))
+    async def save(self, target: Path, limit_bytes: int) -> Snapshot:
+        """Write what differs from the image to a file; see the seam."""
+        async with self._still():
+            return await self._disk.save(target, limit_bytes)
 
     async def destroy(self) -> None:
         """Remove the container and everything of it; a second call waits for the first."""
@@ -114,18 +122,42 @@ class DockerSandbox:
         self._folder.close()
         self._on_end(self)
 
+    @contextlib.asynccontextmanager
+    async def _still(self) -> AsyncGenerator[None]:
+        """Let every process stand still for the length of the block, PID 1 as well.
+
+        The daemon's freezer holds also what no signal stops: a parent in vfork, a disk's write.
+        """
+        if self._ended:
+            raise SandboxGoneError(f"sandbox {self.sandbox_id} was destroyed")
+        path = f"/containers/{self._record.container}"
+        try:
+            await self._daemon.ask("POST", f"{path}/pause")
+        except DaemonError as error:
+            raise SandboxGoneError(f"sandbox {self.sandbox_id}: {error}") from error
+        try:
+            yield
+        finally:
+            await asyncio.shield(thaw(self._daemon, self._record.container))
+
     async def _remove(self) -> None:
         if self._record.container:
             await remove(self._daemon, self._record.container)
         await asyncio.to_thread(self._folder.remove)
 
-    async def _ask(self, request: bytes) -> bytes:
+    async def _request(self, request: bytes) -> bytes:
         if self._ended:
             raise SandboxGoneError(f"sandbox {self.sandbox_id} was destroyed")
         try:
             return await wire.ask(self._folder.address, request)
         except SandboxGoneError as error:
             raise SandboxGoneError(f"sandbox {self.sandbox_id}: {error}") from error
+
+
+async def thaw(daemon: Daemon, container: str) -> None:
+    """Let a container go on; harmless when it is not frozen, or gone."""
+    with contextlib.suppress(DaemonError):
+        await daemon.ask("POST", f"/containers/{container}/unpause")
 
 
 async def remove(daemon: Daemon, container: str) -> None:

@@ -1,0 +1,175 @@
+"""Images of the docker provider: built once by content, and what is said when they cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tarfile
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import dockerd
+from support.docker_sandboxes import build, docker_provider, sh
+from trialog.sandbox.docker.building import tag
+from trialog.sandbox.docker.provider import DockerProvider
+from trialog.sandbox.errors import ImageError
+from trialog.sandbox.images import ImageSpec, Recipe
+
+pytestmark = dockerd.MARKS
+BASE = f"FROM {dockerd.BASE}\n"
+
+
+@pytest.fixture
+async def provider(tmp_path: Path) -> AsyncIterator[DockerProvider]:
+    async with docker_provider(tmp_path / "root") as made:
+        yield made
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Path:
+    folder = tmp_path / "context"
+    (folder / "data").mkdir(parents=True)
+    (folder / "data/a.txt").write_text("alpha\n")
+    return folder
+
+
+def created(digest: str) -> str:
+    return dockerd.docker("image", "inspect", "-f", "{{.Created}}", tag(digest))
+
+
+async def test_what_the_dockerfile_says_is_what_commands_get(
+    provider: DockerProvider, context: Path
+) -> None:
+    text = (
+        BASE + "RUN useradd -m -u 1234 worker && echo made > /made\n"
+        "ENV GREETING=hello NAME='a b'\nWORKDIR /work\nCOPY data/ data/\nUSER worker\n"
+        'ENTRYPOINT ["/bin/false"]\nHEALTHCHECK CMD touch /never\n'
+    )
+    image = await build(provider, context, text)
+    assert (image.workdir, image.user) == ("/work", "worker")
+    assert image.env["GREETING"] == "hello" and image.env["NAME"] == "a b"
+    sandbox = await provider.start("one", ImageSpec(image.digest))
+    script = 'cat data/a.txt /made; pwd; id -un; echo "$GREETING $NAME $HOME"'
+    said = (await sh(sandbox, "1", script)).stdout.decode()
+    assert said == "alpha\nmade\n/work\nworker\nhello a b /home/worker\n"
+    assert (await sh(sandbox, "2", "id -un", user="root")).stdout == b"root\n"
+    assert (await sh(sandbox, "3", "id -u", user=4321)).stdout == b"4321\n"
+    unknown = await sh(sandbox, "4", "id", user="nobody-of-that-name")
+    assert unknown.exit_code == 126 and b"nobody-of-that-name" in unknown.stderr
+
+
+async def test_a_recipe_is_built_once_by_content(provider: DockerProvider, context: Path) -> None:
+    text = BASE + "COPY data /data\nRUN head -c 16 /dev/urandom > /random\n"
+    (context / "Dockerfile").write_text(text)
+    recipe = Recipe(context)
+    identified = await provider.identify(recipe)
+    built = await asyncio.gather(*(provider.build(recipe) for _ in range(3)))
+    assert {image.digest for image in built} == {identified}
+    first = created(identified)
+    os.utime(context / "data/a.txt", (1, 1))
+    assert (await provider.build(replace(recipe, timeout_s=5))).digest == identified
+    assert created(identified) == first
+    (context / "data/a.txt").write_text("beta\n")
+    assert await provider.identify(recipe) != identified
+
+
+async def test_another_base_is_another_image(provider: DockerProvider, context: Path) -> None:
+    name = f"trialog-test:{os.getpid()}"
+    digests: list[str] = []
+    try:
+        for value in ("1", "2"):
+            dockerd.docker(
+                "build", "-q", "-t", name, "--build-arg", f"V={value}", str(_base(context, value))
+            )
+            (context / "Dockerfile").write_text(f"FROM {name}\nCOPY data /data\n")
+            digests.append(await provider.identify(Recipe(context)))
+    finally:
+        dockerd.docker("rmi", "-f", name)
+    assert digests[0] != digests[1]
+
+
+def _base(context: Path, value: str) -> Path:
+    folder = context.with_name(f"base-{value}")
+    folder.mkdir()
+    (folder / "Dockerfile").write_text(BASE + f"ENV V={value}\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            BASE + "RUN echo about to fail && exit 7\n",
+            r"Dockerfile: RUN echo.*code: 7\nabout to fail$",
+        ),
+        (BASE + "COPY nothing /\n", r"Dockerfile: COPY nothing /: .*nothing"),
+        (BASE + "NONSENSE\n", r"(?i)unknown instruction: nonsense"),
+        ("FROM no.such/image:1\n", r"docker pull no.such/image:1.*network: public"),
+        (BASE + "ADD https://127.0.0.1/x /\n", r"adds https://127.0.0.1/x"),
+        ("RUN true\n", r"(?i)no build stage"),
+    ],
+)
+async def test_a_build_that_fails_says_at_which_step(
+    provider: DockerProvider, context: Path, text: str, said: str
+) -> None:
+    with pytest.raises(ImageError, match=f"(?s){said}"):
+        await build(provider, context, text)
+
+
+async def test_a_build_over_its_time_is_ended(provider: DockerProvider, context: Path) -> None:
+    (context / "Dockerfile").write_text(BASE + "RUN sleep 1000 # of this test\n")
+    with pytest.raises(ImageError, match=r"RUN sleep 1000.*longer than 1 s"):
+        await provider.build(Recipe(context, timeout_s=1))
+    await _gone("sleep 1000 # of this test")
+
+
+async def _gone(command: str) -> None:
+    """The daemon ends what it ran for a client that left, a moment later."""
+    async with asyncio.timeout(30):
+        while command in dockerd.docker("ps", "--no-trunc", "--format", "{{.Command}}"):
+            await asyncio.sleep(0.05)
+
+
+async def test_a_build_has_no_network(provider: DockerProvider, context: Path) -> None:
+    image = await build(provider, context, BASE + "RUN cat /proc/net/dev > /seen\n")
+    sandbox = await provider.start("one", ImageSpec(image.digest))
+    seen = (await sandbox.read("/seen", 10_000)).decode()
+    assert [line.split(":")[0].strip() for line in seen.splitlines() if ":" in line] == ["lo"]
+
+
+async def test_a_ready_image_by_name(provider: DockerProvider, context: Path) -> None:
+    recipe = Recipe(context, dockerfile=None, docker_image=dockerd.BASE)
+    image = await provider.build(recipe)
+    assert image.digest == await provider.identify(recipe)
+    sandbox = await provider.start("one", ImageSpec(image.digest))
+    assert (await sh(sandbox, "1", "echo $PATH")).stdout.startswith(b"/usr/local/sbin")
+    with pytest.raises(ImageError, match="neither"):
+        await provider.identify(replace(recipe, docker_image=None))
+
+
+async def test_a_base_that_the_run_declares(provider: DockerProvider, context: Path) -> None:
+    """Under its own name: what the daemon has under the Dockerfile's name stays as it is."""
+    image = await build(provider, context)
+    busy = await provider.start("one", ImageSpec(image.digest))
+    await sh(
+        busy,
+        "1",
+        "cd / && tar cf /r.tar bin lib lib64 usr/bin usr/lib64 usr/lib/x86_64-linux-gnu etc",
+    )
+    await busy.download("/r.tar", context.parent / "rootfs", 1 << 30)
+    source = context.parent / "rootfs/r.tar"
+    with tarfile.open(source, "a") as archive:
+        archive.add(context / "data/a.txt", "declared")
+    name = "registry.example/declared:1"
+    recipe = Recipe(context, images={name: f"tar:{source}"})
+    (context / "Dockerfile").write_text(f"FROM {name}\nRUN cp /declared /copied\n")
+    built = await provider.build(recipe)
+    sandbox = await provider.start("two", ImageSpec(built.digest))
+    assert await sandbox.read("/copied", 100) == b"alpha\n"
+    assert name not in dockerd.docker("images", "--format", "{{.Repository}}:{{.Tag}}")
+    with pytest.raises(ImageError, match=r"host.*tar:PATH"):
+        await provider.build(replace(recipe, images={name: "host"}))
+    with pytest.raises(ImageError, match="nowhere"):
+        await provider.build(replace(recipe, images={name: "tar:/nowhere"}))

@@ -1,0 +1,114 @@
+"""Final states of containers: saved from the upper layer and started from again."""
+
+from __future__ import annotations
+
+import asyncio
+import tarfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support import dockerd
+from support.docker_sandboxes import build, docker_provider, sh, states
+from trialog.sandbox.docker.provider import DockerProvider
+from trialog.sandbox.errors import SnapshotRefusedError
+from trialog.sandbox.images import ImageSandbox, ImageSpec
+
+pytestmark = dockerd.MARKS
+TEXT = f"""FROM {dockerd.BASE}
+RUN mkdir -p /app/old /app/keep && echo 1 > /app/old/a && echo 2 > /app/keep/b && echo 3 > /gone
+"""
+CHANGES = """
+rm -r /app/old /gone && mkdir /app/old && echo new > /app/old/n
+echo changed > /app/keep/b && chmod 600 /app/keep/b && chown 7:8 /app/keep/b
+ln -s /etc/passwd /link && ln /app/keep/b /hard && chmod 1777 /app && mkfifo /pipe
+mkdir /mine && chown 9:9 /mine && chmod 711 /mine
+"""
+LOOK = """
+cd / && ls -d gone app/old/* app/keep/* link hard pipe mine .trialog-write* 2>&1
+stat -c '%n %a %u:%g %F' app app/old app/keep/b mine pipe link
+cat app/keep/b app/old/n hard; readlink link; [ hard -ef app/keep/b ] && echo one file
+"""
+
+
+@pytest.fixture
+async def provider(tmp_path: Path) -> AsyncIterator[DockerProvider]:
+    async with docker_provider(tmp_path / "root") as made:
+        yield made
+
+
+async def look(sandbox: ImageSandbox) -> bytes:
+    return (await sh(sandbox, "look", LOOK)).stdout
+
+
+async def test_a_state_starts_as_it_was_left(provider: DockerProvider, tmp_path: Path) -> None:
+    image = await build(provider, tmp_path / "c", TEXT)
+    first = await provider.start("first", ImageSpec(image.digest))
+    await sh(first, "1", CHANGES)
+    state = tmp_path / "state"
+    snapshot = await first.save(state, 1 << 30)
+    assert snapshot.read("app/keep/b") == b"changed\n"
+    assert "gone" in {entry.path for entry in snapshot.entries if entry.kind == "deleted"}
+    with tarfile.open(state) as archive:
+        assert not [name for name in archive.getnames() if name.startswith(".trialog")]
+    second = await provider.start("second", ImageSpec(image.digest, states=(state,)))
+    assert await look(second) == await look(first)
+    assert b"one file" in await look(second)
+    again = await second.save(tmp_path / "again", 1 << 30)
+    assert again.digest() == snapshot.digest()
+
+
+async def test_states_lie_over_one_another(provider: DockerProvider, tmp_path: Path) -> None:
+    image = await build(provider, tmp_path / "c", TEXT)
+    left: list[Path] = []
+    for script in (
+        "rm -r /app/old && mkdir /d && echo 1 > /d/f && echo 1 > /x && rm /app/keep/b",
+        "rm /app/old/a && echo 2 > /app/old/z && echo 2 > /d && echo 2 > /app/keep/b",
+    ):
+        left.append(tmp_path / f"state-{len(left)}")
+        sandbox = await provider.start(f"s{len(left)}", ImageSpec(image.digest))
+        await sh(sandbox, "1", script)
+        await sandbox.save(left[-1], 1 << 30)
+    over = await provider.start("over", ImageSpec(image.digest, states=tuple(left)))
+    said = (await sh(over, "1", "ls /app/old; cat /d /x /app/keep/b /app/old/z")).stdout
+    assert said == b"z\n2\n1\n2\n2\n"
+
+
+async def test_a_sandbox_that_its_worker_left_frozen_goes_on(tmp_path: Path) -> None:
+    """A worker that dies while it saves: what it froze can be taken over, and is swept."""
+    root = tmp_path / "root"
+    first = DockerProvider(root, address=dockerd.address(), orphan_ttl_s=60)
+    image = await build(first, tmp_path / "c", TEXT)
+    await first.start("one", ImageSpec(image.digest))
+    await first.close()
+    dockerd.docker("pause", f"trialog-{first.mark}-one")
+    async with docker_provider(root) as second:
+        assert await second.sweep([]) == []
+        assert states(root) == ["running"]
+        dockerd.docker("pause", f"trialog-{first.mark}-one")
+        again = await second.resume("one")
+        assert (await sh(again, "1", "echo on")).stdout == b"on\n"
+        dockerd.docker("pause", f"trialog-{first.mark}-one")
+        await again.destroy()
+
+
+async def test_processes_stand_still_and_go_on(provider: DockerProvider, tmp_path: Path) -> None:
+    image = await build(provider, tmp_path / "c", TEXT)
+    sandbox = await provider.start("one", ImageSpec(image.digest))
+    count = "(while :; do i=$((i+1)); echo $i > /n.new; mv /n.new /n; done) & until [ -e /n ]; do :; done"
+    await sh(sandbox, "1", count)
+    snapshot = await sandbox.save(tmp_path / "state", 1 << 30)
+    saved = int(snapshot.read("n")) if "n" in snapshot.files_written() else 0
+    async with asyncio.timeout(30):
+        while int(await sandbox.read("/n", 100)) <= saved:
+            pass
+
+
+async def test_a_state_above_its_limit_is_refused(provider: DockerProvider, tmp_path: Path) -> None:
+    image = await build(provider, tmp_path / "c", TEXT)
+    sandbox = await provider.start("one", ImageSpec(image.digest))
+    await sh(sandbox, "1", "head -c 2000000 /dev/zero > /big")
+    with pytest.raises(SnapshotRefusedError, match="1000000 bytes"):
+        await sandbox.save(tmp_path / "state", 1_000_000)
+    assert not (tmp_path / "state").exists()
+    await sandbox.save(tmp_path / "state", 3_000_000)
