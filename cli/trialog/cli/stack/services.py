@@ -1,5 +1,6 @@
 """Our own services as processes: what each is started with."""
 
+import os
 import sys
 
 from trialog.cli.stack import ray
@@ -71,6 +72,8 @@ def _own_env(kind: str, options: StackOptions, layout: Layout, ports: PortBook) 
             "TRIALOG_CONCURRENCY": str(options.sandbox_concurrency),
             # Here a run and the worker are one person's, who may import what they have anyway.
             "TRIALOG_AGENT_MODULES": "*",
+            "TRIALOG_IMAGE_ROOTS": "/",
+            **_docker(),
         }
     if kind == "judge":
         return {
@@ -78,6 +81,12 @@ def _own_env(kind: str, options: StackOptions, layout: Layout, ports: PortBook) 
             "TRIALOG_CONCURRENCY": str(options.judge_concurrency),
         }
     return ray.client_env(layout, ports)
+
+
+def _docker() -> dict[str, str]:
+    """Hand a Docker daemon on to the sandbox where the caller names one."""
+    address = os.environ.get("TRIALOG_DOCKER_HOST")
+    return {"TRIALOG_DOCKER_HOST": address} if address else {}
 
 
 def _standin(options: StackOptions, layout: Layout, ports: PortBook) -> ProcessSpec:

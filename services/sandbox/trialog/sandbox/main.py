@@ -23,10 +23,9 @@ async def run(context: Context) -> None:
     """Prove that isolation works, clear what a dead worker left, then work until told to stop."""
     settings = context.settings
     assert isinstance(settings, SandboxSettings)
-    bubblewrap = BubblewrapProvider(settings.sandbox_dir)
-    images = _image_providers(settings)
+    bubblewrap = BubblewrapProvider(settings.sandbox_dir, orphan_s=settings.orphan_s)
+    images: dict[str, ImageProvider] = {"bubblewrap": bubblewrap, **_daemons(settings)}
     try:
-        _tell(await bubblewrap.probe(), await bubblewrap.sweep([]))
         for provider in images.values():
             _tell(await provider.probe(), await provider.sweep([]))
         reference = ReferenceTrials(
@@ -37,19 +36,14 @@ async def run(context: Context) -> None:
     finally:
         for provider in images.values():
             await provider.close()
-        await bubblewrap.close()
 
 
-def _image_providers(settings: SandboxSettings) -> dict[str, ImageProvider]:
-    """Return the providers for tasks by name: Docker's only where a daemon is named."""
-    found: dict[str, ImageProvider] = {}
-    if settings.docker_host:
-        found["docker"] = DockerProvider(
-            settings.sandbox_dir / "docker",
-            address=settings.docker_host,
-            orphan_ttl_s=settings.orphan_s,
-        )
-    return found
+def _daemons(settings: SandboxSettings) -> dict[str, ImageProvider]:
+    """Return the providers that need a daemon: those whose daemon is named."""
+    if not settings.docker_host:
+        return {}
+    root, address = settings.sandbox_dir / "docker", settings.docker_host
+    return {"docker": DockerProvider(root, address=address, orphan_ttl_s=settings.orphan_s)}
 
 
 def _host(settings: SandboxSettings, context: Context, images: dict[str, ImageProvider]) -> Host:
