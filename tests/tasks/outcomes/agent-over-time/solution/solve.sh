@@ -1,0 +1,3 @@
+#!/bin/sh
+echo yes > /app/answer.txt
+sleep 60

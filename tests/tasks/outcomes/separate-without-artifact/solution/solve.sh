@@ -1,0 +1,2 @@
+#!/bin/sh
+echo no > /app/other.txt

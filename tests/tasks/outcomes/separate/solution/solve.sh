@@ -1,0 +1,2 @@
+#!/bin/sh
+echo yes | tee /app/answer.txt > /app/other.txt

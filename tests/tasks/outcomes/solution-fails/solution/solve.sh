@@ -1,0 +1,3 @@
+#!/bin/sh
+echo yes > /app/answer.txt
+exit 3

@@ -1,0 +1,2 @@
+#!/bin/sh
+[ ! -e /tests/left ] && [ ! -e /logs/verifier/left ] && echo 1 > /logs/verifier/reward.txt
