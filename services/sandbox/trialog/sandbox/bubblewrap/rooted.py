@@ -123,7 +123,7 @@ class RootedSandbox(Living):
         async with self._saving, wire.Channel(self._home.address) as channel:
             frozen = await channel.ask(bytes([wire.Op.FREEZE]))
             wire.file_bytes("save", frozen)
-            base = self._rooted.base or 0
+            base = self._rooted.base
             packing = asyncio.to_thread(
                 state.pack, self._home.upper, target, limit_bytes, base=base
             )

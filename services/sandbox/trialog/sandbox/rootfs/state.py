@@ -18,7 +18,7 @@ from pathlib import Path
 
 from trialog.sandbox.errors import ImageError, SnapshotRefusedError
 from trialog.sandbox.rootfs import beneath
-from trialog.sandbox.rootfs.unpack import IDS, Unpacker, inner_path, members
+from trialog.sandbox.rootfs.unpack import IDS, NOBODY, Unpacker, inner_path, members
 from trialog.sandbox.snapshot import Snapshot, SnapshotEntry
 
 MAX_DEPTH = 128
@@ -31,12 +31,14 @@ _HEADER = f"SCHILY.xattr.{OPAQUE}"
 _CHUNK_BYTES = 1 << 20
 
 
-def pack(upper: Path, target: Path, limit_bytes: int, *, base: int = 0) -> Snapshot:
+def pack(
+    upper: Path, target: Path, limit_bytes: int, *, base: int | None = None
+) -> Snapshot:
     """Write an upper folder to a file and list it.
 
-    ``base`` is what owners' ids have more on this host than inside. Raises SnapshotRefusedError
-    above ``limit_bytes`` of content or the caps on entries and depth; the file is there only when
-    it is whole.
+    ``base`` is what owners' ids have more on this host than inside; None: all is root's. Raises
+    SnapshotRefusedError above ``limit_bytes`` of content or the caps on entries and depth; the
+    file is there only when it is whole.
     """
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -55,7 +57,7 @@ class _Packer:
     are opened, and read with a bound.
     """
 
-    def __init__(self, archive: tarfile.TarFile, limit_bytes: int, base: int) -> None:
+    def __init__(self, archive: tarfile.TarFile, limit_bytes: int, base: int | None) -> None:
         self._archive = archive
         self._limit_bytes = limit_bytes
         self._base = base
@@ -159,10 +161,9 @@ class _Packer:
         member.type = kind
         member.mode = stat.S_IMODE(info.st_mode)
         member.mtime = max(int(info.st_mtime), 0)
-        member.uid, member.gid = (
-            id_ - self._base if 0 <= id_ - self._base < IDS and self._base else 0
-            for id_ in (info.st_uid, info.st_gid)
-        )
+        if self._base is not None:
+            inner = (info.st_uid - self._base, info.st_gid - self._base)
+            member.uid, member.gid = (id_ if 0 <= id_ < IDS else 0 for id_ in inner)
         return member
 
 
@@ -216,6 +217,7 @@ def unpack(
 
     ``base`` as in ``pack``; None leaves owners as they come out. Raises ImageError.
     """
+    whole: set[str] = set()
     for state in states:
         try:
             with (
@@ -223,17 +225,24 @@ def unpack(
                 Unpacker(upper, base, follow=False) as into,
             ):
                 for member in members(archive, f"state {state.name}"):
-                    _lay(archive, member, into, opaque)
+                    _lay(archive, member, into, opaque, whole)
         except (tarfile.TarError, OSError, EOFError) as error:
             raise ImageError(f"state {state} cannot be unpacked: {error}") from error
 
 
-def _lay(archive: tarfile.TarFile, member: tarfile.TarInfo, into: Unpacker, opaque: str) -> None:
+def _lay(
+    archive: tarfile.TarFile, member: tarfile.TarInfo, into: Unpacker, opaque: str, whole: set[str]
+) -> None:
+    """``whole`` are the folders that hide the image's: what is deleted there just is not there, a
+    mark of it would be listed."""
     path = inner_path(member.name)
     if member.ischr() and path:
         if (member.devmajor, member.devminor) == (0, 0):
             parent, name = into.parent(path)
             into.clear(parent, name)
+            whole.discard(path)
+            if any(path.startswith(f"{folder}/") for folder in whole):
+                return
             os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=parent)
         return
     if not (member.isdir() and path):
@@ -245,6 +254,7 @@ def _lay(archive: tarfile.TarFile, member: tarfile.TarInfo, into: Unpacker, opaq
         into.clear(parent, name)
     into.put(archive, member)
     if hides:
+        whole.add(path)
         os.setxattr(f"/proc/self/fd/{parent}/{name}", opaque, b"y", follow_symlinks=False)
 
 
