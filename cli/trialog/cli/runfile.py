@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from trialog.cli.exits import BadInput
 from trialog.proto.rubric import parse_reference
 from trialog.proto.runspec import RunSpec
+from trialog.proto.tasks.defaults import TasksRefusedError, is_of_tasks, preliminary
 
 MAX_BYTES = 1_000_000
 # Below these keys a name may itself hold dots, so that the rest of a path is one name.
@@ -71,14 +72,32 @@ def load_run_file(path: str, settings: Iterable[str] = ()) -> dict[str, Any]:
     Raises BadRunFile, which names every field that is wrong.
     """
     source, data = settings_of(path, "settings such as n_steps: 3")
+    _root_tasks(data, Path() if path == "-" else Path(path).parent)
     for setting in settings:
         _put(data, setting)
+    _root_tasks(data, Path())
     named = _named_rubric(source, data)
+    spec = _validated(source, data | dict.fromkeys(named, "v1"))
+    found = spec.model_dump(mode="json", exclude_unset=True)
+    return {key: value for key, value in found.items() if key in data} | named
+
+
+def _validated(source: str, data: dict[str, Any]) -> RunSpec:
+    """Return settings as a RunSpec; of tasks, the server knows how many there are."""
     try:
-        spec = RunSpec.model_validate(data | dict.fromkeys(named, "v1"))
+        return RunSpec.model_validate(preliminary(data) if is_of_tasks(data) else data)
+    except TasksRefusedError as error:
+        problems = [f"{field}: {message}" for field, message in error.errors]
+        raise BadRunFile(source, problems) from None
     except ValidationError as error:
         raise BadRunFile(source, problems_of(error, RunSpec)) from None
-    return spec.model_dump(mode="json", exclude_unset=True) | named
+
+
+def _root_tasks(data: dict[str, Any], folder: Path) -> None:
+    """Make the path of tasks absolute: it is relative to the folder of what names it."""
+    tasks = data.get("tasks")
+    if isinstance(tasks, dict) and isinstance(tasks.get("path"), str):
+        data["tasks"] = tasks | {"path": str((folder / tasks["path"]).absolute())}
 
 
 def load_changes(settings: Iterable[str], labels: Mapping[str, str]) -> dict[str, Any]:
@@ -92,6 +111,7 @@ def load_changes(settings: Iterable[str], labels: Mapping[str, str]) -> dict[str
         _put(data, setting)
     for key, value in labels.items():
         _put_at(data, "--label", ["labels", key], value)
+    _root_tasks(data, Path())
     from_step = data.get("from_step", 0)
     if isinstance(from_step, bool) or not isinstance(from_step, int):
         raise BadRunFile("--set", ["from_step: should be a whole number"])

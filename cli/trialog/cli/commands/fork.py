@@ -74,7 +74,10 @@ def fork(
     run_id = run_id_of(run)
     changes, name = _changes(settings or [], rubric, from_step, labels_of(label))
     asked = find_server(url)  # once: a stack that starts meanwhile knows nothing of the run
+    from trialog.cli.taskfiles import upload_tasks
+
     with _hinting(name), server(asked) as client:
+        changes = upload_tasks(client, changes)
         if dry_run:
             plan = client.plan_fork(run_id, changes, rubric=name, mode=mode)
             _print_plan(plan, output_format)

@@ -46,11 +46,12 @@ def run(
 ) -> None:
     """Start a run from a file. With --watch: exit code 0 only for a completed run, else 1."""
     from trialog.cli.runfile import load_run_file
+    from trialog.cli.taskfiles import upload_tasks
 
     body = load_run_file(file, settings or ())
     asked = find_server(url)  # once: a stack that starts meanwhile knows nothing of the run
     with server(asked) as client:
-        created = client.create_run(body)
+        created = client.create_run(upload_tasks(client, body))
     if watch:
         raise typer.Exit(watch_run(created["run_id"], asked, output_format))
     print_state(created, output_format)

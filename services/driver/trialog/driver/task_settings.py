@@ -6,65 +6,14 @@ refused. docs/tasks.md lists the defaults.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
-
 from trialog.proto.canonical import bytes_digest
-from trialog.proto.runspec import MAX_STEPS, MAX_TRIALS_PER_STEP
+from trialog.proto.runspec import MAX_TRIALS_PER_STEP
 from trialog.proto.tasks import manifest
+from trialog.proto.tasks.defaults import Given, TasksRefusedError, with_defaults
 from trialog.proto.tasks.manifest import Manifest
 
-STEP_S = 86_400.0
 # What decides whether a task can run: a change of it is checked against every task.
 DECIDING = frozenset({"tasks", "provider", "network", "images", "agent"})
-
-Given = dict[str, Any]
-
-
-class TasksRefusedError(ValueError):
-    """Settings that no run of these tasks can have: pairs of a field and what is wrong with it."""
-
-    def __init__(self, errors: Sequence[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{field}: {message}" for field, message in errors))
-        self.errors = list(errors)
-
-
-def is_of_tasks(given: Given) -> bool:
-    """Whether settings ask for a run of tasks."""
-    return given.get("tasks") is not None
-
-
-def preliminary(given: Given) -> Given:
-    """Return settings that are valid if the given ones are, however many tasks there will be: for
-    naming mistakes before a folder is read. Raises TasksRefusedError."""
-    if "agent" not in given:
-        message = "say which one plays the tasks: oracle, nop, command or import:MODULE:CLASS"
-        raise TasksRefusedError([("agent", message)])
-    _check_source(given["tasks"])
-    whole = _with_defaults(given)
-    samples = whole["n_samples"]
-    most = MAX_TRIALS_PER_STEP // samples if isinstance(samples, int) and samples > 0 else 1
-    return {"n_steps": MAX_STEPS, "prompts_per_step": max(1, most)} | whole
-
-
-def _check_source(tasks: Any) -> None:
-    if not isinstance(tasks, dict):
-        return  # its validation says what it should be
-    given = cast("Given", tasks)
-    named = [name for name in ("path", "archive", "manifest") if given.get(name) is not None]
-    if len(named) > 1:
-        message = f"is given beside tasks.{named[0]}: one of them says which tasks"
-        raise TasksRefusedError([(f"tasks.{named[1]}", message)])
-
-
-def _with_defaults(given: Given) -> Given:
-    defaults: Given = {"learner": "none", "rubric": "task", "n_samples": 1}
-    whole = defaults | given
-    timeouts = given.get("timeouts", {})
-    if isinstance(timeouts, dict):
-        # Of so many tasks nobody knows how long they take; each of them has limits of its own.
-        whole["timeouts"] = {"step_s": STEP_S} | cast("Given", timeouts)
-    return whole
 
 
 def spec_for_tasks(given: Given, tasks: Manifest) -> Given:
@@ -72,7 +21,7 @@ def spec_for_tasks(given: Given, tasks: Manifest) -> Given:
 
     ``given`` is valid but for what depends on the tasks. Raises TasksRefusedError.
     """
-    whole = _with_defaults(given)
+    whole = with_defaults(given)
     count, samples = len(tasks), int(whole["n_samples"])
     prompts = int(given.get("prompts_per_step", min(count, MAX_TRIALS_PER_STEP // samples)))
     steps = int(given.get("n_steps", batches(count, prompts)))

@@ -28,11 +28,11 @@ from trialog.driver.api.routing import (
     router,
 )
 from trialog.driver.api.steps import run_with_steps
-from trialog.driver.task_settings import is_of_tasks
 from trialog.driver.views import Doc, timestamp
 from trialog.proto import events as ev
 from trialog.proto.canonical import bytes_digest
 from trialog.proto.policy import first_weights
+from trialog.proto.tasks.defaults import is_of_tasks
 
 _PARTITION = 0
 

@@ -13,17 +13,15 @@ from trialog.driver.api.task_sources import Source
 from trialog.driver.forking import Ancestor, Mode, merged
 from trialog.driver.task_settings import (
     DECIDING,
-    TasksRefusedError,
     fork_settings,
     in_order_of,
-    is_of_tasks,
-    preliminary,
     spec_for_tasks,
 )
 from trialog.proto.canonical import bytes_digest
 from trialog.proto.runspec import RunSpec
 from trialog.proto.tasks import manifest
 from trialog.proto.tasks.check import Settings, Verdict, verdict_on
+from trialog.proto.tasks.defaults import TasksRefusedError, is_of_tasks, preliminary
 from trialog.proto.tasks.files import TaskProblem
 from trialog.proto.tasks.manifest import Manifest, TaskRef
 from trialog.proto.tasks.parts import ref_of

@@ -1,0 +1,94 @@
+"""The command that says which tasks can run."""
+# ruff: noqa: PLC0415 - a quick start: a command imports what it needs when it runs
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trialog.cli import output
+from trialog.cli.commands.options import Output
+from trialog.cli.exits import NOT_MET
+from trialog.cli.output import Format
+
+if TYPE_CHECKING:
+    from trialog.proto.tasks.check import Settings, Verdict
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command to the group of those about tasks."""
+    group.command(
+        epilog="Example: trialog tasks check examples/tasks --set network=public -o json"
+    )(check)
+
+
+def check(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="A task, or a folder of tasks.")],
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE.yaml", help="Check for the run of this file."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Check for a run with it: provider, network, images or agent, e.g. agent=oracle.",
+        ),
+    ] = None,
+    output_format: Output = Format.table,
+) -> None:
+    """Say for each task whether it can run; exit code 0 if all do, else 1. No server is asked."""
+    from trialog.cli.taskfiles import read_tasks
+    from trialog.proto.tasks.check import verdict_on
+
+    asked = _settings(folder, file, settings or [])
+    found = [verdict_on(name, read, asked) for name, read in read_tasks(folder)]
+    if output_format is Format.json:
+        output.print_json([asdict(one) for one in found])
+    else:
+        _print(found)
+    if not all(one.runs for one in found):
+        raise typer.Exit(NOT_MET)
+
+
+def _settings(folder: str, file: str | None, settings: list[str]) -> Settings:
+    from trialog.cli.runfile import load_changes, load_run_file
+    from trialog.proto.tasks.check import Settings
+
+    given: dict[str, Any]
+    if file is not None:
+        # A file without tasks is of a run in the reference world, which is another kind.
+        given = load_run_file(file, [*settings, f"tasks.path={_quoted(folder)}"])
+    else:
+        given = load_changes(settings, {})
+    known = {
+        name: given[name] for name in ("provider", "network", "images", "agent") if name in given
+    }
+    if file is not None:
+        known.setdefault("images", {})
+    return Settings(**known)
+
+
+def _quoted(text: str) -> str:
+    import json
+
+    return json.dumps(text)
+
+
+def _print(found: list[Verdict]) -> None:
+    rows = [(one.task, "yes" if one.runs else "no", one.reason, one.mend) for one in found]
+    output.print_table(("task", "runs", "reason", "mend"), rows, whole=("task",))
+    for warning, names in _shared(found).items():
+        output.note(f"{', '.join(names)}: {warning}")
+
+
+def _shared(found: list[Verdict]) -> dict[str, list[str]]:
+    """Return each warning with the tasks that it is of: many share one."""
+    by_warning: dict[str, list[str]] = {}
+    for one in found:
+        for warning in one.warnings:
+            by_warning.setdefault(warning, []).append(one.task)
+    return by_warning
