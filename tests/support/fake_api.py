@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from support.fake_exports import FakeExports
 from support.fake_forks import FakeForks
 from support.fake_rubrics import FakeRubrics
 
@@ -97,6 +98,7 @@ def make_trial(trial_id: str, **changes: Any) -> dict[str, Any]:
         "trial_id": trial_id,
         "step": int(trial_id[1 : trial_id.index("-")]),
         "world_id": "w0",
+        "task": None,
         "state": "judged",
         "attempts": 1,
         "n_turns": 1,
@@ -105,6 +107,10 @@ def make_trial(trial_id: str, **changes: Any) -> dict[str, Any]:
         "files_written": ["answer.txt"],
         "found_doc": 3,
         "verified": True,
+        "verifier_reward": None,
+        "rewards": {},
+        "mode": None,
+        "error": None,
         "judge_score": 1.31,
         "reward": 2.31,
         "scores": {"correct": 1.0, "efficiency": 1.0, "tidiness": 1.0},
@@ -113,6 +119,9 @@ def make_trial(trial_id: str, **changes: Any) -> dict[str, Any]:
             action: {"state": "executed", "run_id": RUN, "position": number}
             for number, action in enumerate(("generate", "verify", "judge"), 2)
         },
+        "skip_reason": None,
+        "skip_message": None,
+        "failures": [],
     }
     return trial | changes
 
@@ -158,6 +167,7 @@ class FakeDriver:
         self.page_size = 100
         self.api_key: str | None = None
         self.rubrics = FakeRubrics()
+        self.exports = FakeExports(self.trials)
         self.forks = FakeForks(self.add_run)
         self.app = self._build()
 
@@ -196,6 +206,7 @@ class FakeDriver:
         app.add_api_route("/dead-letters", self._dead_letters)
         app.add_api_route("/dead-letters/redrive", self._redrive, methods=["POST"])
         app.include_router(self.rubrics.router)
+        app.include_router(self.exports.router)
         app.include_router(self.forks.router)
         app.add_api_route("/log/verify", self._verify)
         app.add_api_route("/runs/{run_id}/events", self._events)

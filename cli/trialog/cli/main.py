@@ -14,11 +14,15 @@ from trialog.cli.commands import (
     compare,
     dead_letters,
     demo,
+    export,
     fork,
     lineage,
     results,
     rubrics,
     runs,
+    task_group,
+    task_results,
+    tasks,
     up,
 )
 
@@ -55,6 +59,10 @@ def build_app() -> typer.Typer:
     fork.register(app)
     results.register(app)
     compare.register(app)
+    export.register(app)
+    tasks_group = task_group.register(app)
+    task_results.register(tasks_group)
+    tasks.register(tasks_group)
     lineage.register(app)
     rubrics.register(app)
     dead_letters.register(app)

@@ -6,13 +6,15 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import httpx
 
 from trialog.client import calls, transport
 from trialog.client.calls import DEFAULT_URL, RETRY_STATUSES, Call
+from trialog.client.export_models import Row, RowPage, TaskResults
 from trialog.client.fork_models import Comparison, Lineage, Mode, Plan
 from trialog.client.models import (
     ENDED,
@@ -37,6 +39,7 @@ from trialog.client.rubric_models import (
     RubricVersions,
 )
 from trialog.client.sse import SseParser
+from trialog.client.task_models import TaskArchive
 from trialog.proto.events import RUN_ENDS
 
 
@@ -79,6 +82,11 @@ class AsyncTrialogClient:
     ) -> Run:
         """Start a run of a RunSpec; sent again, the same key gives the same run."""
         return await self._send(calls.create_run(spec, idempotency_key or uuid.uuid4().hex))
+
+    async def upload_tasks(self, archive: str | Path) -> TaskArchive:
+        """Upload a tar (gzipped or not) of a task's folder or a folder of tasks; a run is of them
+        with ``tasks: {"archive": DIGEST}``."""
+        return await self._send(calls.upload_tasks(Path(archive)))
 
     async def list_runs(
         self,
@@ -125,6 +133,68 @@ class AsyncTrialogClient:
     async def get_trajectory(self, run_id: str, trial_id: str) -> dict[str, Any]:
         """Return what the agent of a trial did."""
         return await self._send(calls.get_trial(run_id, trial_id, "/trajectory"))
+
+    async def list_task_results(self, run_id: str, *, step: int | None = None) -> TaskResults:
+        """Return how the tasks of a run went, of all its steps or of one."""
+        return await self._send(calls.list_task_results(run_id, step))
+
+    async def list_rows(
+        self,
+        run_id: str,
+        *,
+        step: int | None = None,
+        unscored: bool = False,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> RowPage:
+        """Return a page of a run's trials as rows for training; ``unscored``: also those that ended
+        without a verdict."""
+        return await self._send(calls.list_rows(run_id, step, unscored, limit, cursor))
+
+    async def iter_rows(
+        self, run_id: str, *, step: int | None = None, unscored: bool = False
+    ) -> AsyncIterator[Row]:
+        """Yield a run's trials as rows for training, page by page."""
+        cursor = None
+        while True:
+            page = await self.list_rows(run_id, step=step, unscored=unscored, cursor=cursor)
+            for row in page["rows"]:
+                yield row
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    async def download_files(
+        self, run_id: str, trial_id: str | None = None, *, to: BinaryIO
+    ) -> None:
+        """Write a trial as a folder of the Harbor format, or what stands above a run's trials, to a
+        file that can be cut: a tar archive."""
+        call = calls.get_files(run_id, trial_id)
+        attempts = Attempts(self._patience, self.url)
+        while True:
+            try:
+                await self._download(call, to)
+                return
+            except httpx.TransportError as error:
+                await asyncio.sleep(attempts.failed(transport.cause_of(error)))
+
+    async def _download(self, call: Call, to: BinaryIO) -> None:
+        to.seek(0)
+        to.truncate()
+        request = transport.request(self._http, call)
+        request.extensions["timeout"] = transport.DOWNLOAD_TIMEOUT.as_dict()
+        response = await self._http.send(request, stream=True)
+        try:
+            if response.status_code in RETRY_STATUSES:
+                raise httpx.ReadError(f"status {response.status_code}")
+            body = await response.aread() if response.status_code >= 400 else b""
+            refused = transport.refused_download(response, body, self.url)
+            if refused is not None:
+                raise refused
+            async for chunk in response.aiter_bytes():
+                to.write(chunk)
+        finally:
+            await response.aclose()
 
     async def get_weights(
         self, run_id: str, version: int | Literal["latest"] = "latest"

@@ -6,13 +6,15 @@ import time
 import uuid
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import httpx
 
 from trialog.client import calls, transport
 from trialog.client.calls import DEFAULT_URL, RETRY_STATUSES, Call
+from trialog.client.export_models import Row, RowPage, TaskResults
 from trialog.client.fork_models import Comparison, Lineage, Mode, Plan
 from trialog.client.models import (
     ENDED,
@@ -37,6 +39,7 @@ from trialog.client.rubric_models import (
     RubricVersions,
 )
 from trialog.client.sse import SseParser
+from trialog.client.task_models import TaskArchive
 from trialog.proto.events import RUN_ENDS
 
 
@@ -77,6 +80,11 @@ class TrialogClient:
     def create_run(self, spec: Mapping[str, Any], *, idempotency_key: str | None = None) -> Run:
         """Start a run of a RunSpec; sent again, the same key gives the same run."""
         return self._send(calls.create_run(spec, idempotency_key or uuid.uuid4().hex))
+
+    def upload_tasks(self, archive: str | Path) -> TaskArchive:
+        """Upload a tar (gzipped or not) of a task's folder or a folder of tasks; a run is of them
+        with ``tasks: {"archive": DIGEST}``."""
+        return self._send(calls.upload_tasks(Path(archive)))
 
     def list_runs(
         self,
@@ -123,6 +131,65 @@ class TrialogClient:
     def get_trajectory(self, run_id: str, trial_id: str) -> dict[str, Any]:
         """Return what the agent of a trial did."""
         return self._send(calls.get_trial(run_id, trial_id, "/trajectory"))
+
+    def list_task_results(self, run_id: str, *, step: int | None = None) -> TaskResults:
+        """Return how the tasks of a run went, of all its steps or of one."""
+        return self._send(calls.list_task_results(run_id, step))
+
+    def list_rows(
+        self,
+        run_id: str,
+        *,
+        step: int | None = None,
+        unscored: bool = False,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> RowPage:
+        """Return a page of a run's trials as rows for training; ``unscored``: also those that ended
+        without a verdict."""
+        return self._send(calls.list_rows(run_id, step, unscored, limit, cursor))
+
+    def iter_rows(
+        self, run_id: str, *, step: int | None = None, unscored: bool = False
+    ) -> Iterator[Row]:
+        """Yield a run's trials as rows for training, page by page."""
+        cursor = None
+        while True:
+            page = self.list_rows(run_id, step=step, unscored=unscored, cursor=cursor)
+            yield from page["rows"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    def download_files(self, run_id: str, trial_id: str | None = None, *, to: BinaryIO) -> None:
+        """Write a trial as a folder of the Harbor format, or what stands above a run's trials, to a
+        file that can be cut: a tar archive."""
+        call = calls.get_files(run_id, trial_id)
+        attempts = Attempts(self._patience, self.url)
+        while True:
+            try:
+                self._download(call, to)
+                return
+            except httpx.TransportError as error:
+                time.sleep(attempts.failed(transport.cause_of(error)))
+
+    def _download(self, call: Call, to: BinaryIO) -> None:
+        to.seek(0)
+        to.truncate()
+        request = transport.request(self._http, call)
+        request.extensions["timeout"] = transport.DOWNLOAD_TIMEOUT.as_dict()
+        response = self._http.send(request, stream=True)
+        try:
+            if response.status_code in RETRY_STATUSES:
+                raise httpx.ReadError(f"status {response.status_code}")
+            body = response.read() if response.status_code >= 400 else b""
+            refused = transport.refused_download(response, body, self.url)
+            if refused is not None:
+                raise refused
+            for chunk in response.iter_bytes():
+                to.write(chunk)
+        finally:
+            response.close()
 
     def get_weights(self, run_id: str, version: int | Literal["latest"] = "latest") -> Weights:
         """Return a version of a run's weights; version n is that after n steps."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import quote
 
 from trialog.client.errors import FieldError, Problem, UnexpectedAnswer, api_error
 
 DEFAULT_URL = "http://127.0.0.1:8321"
+TAR = "application/x-tar"
 RETRY_STATUSES = frozenset({502, 503, 504})
 _TEXT_IN_ERROR = 200
 
@@ -24,6 +26,7 @@ class Call:
     params: Mapping[str, str | int | list[str]] = field(default_factory=dict[str, Any])
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    file: Path | None = None  # sent as the body, piece by piece
 
 
 def segment(text: str) -> str:
@@ -68,6 +71,32 @@ def list_trials(
 def get_trial(run_id: str, trial_id: str, part: str = "") -> Call:
     """GET /trials/{run}/{trial} or its /trajectory."""
     return Call("GET", f"/trials/{segment(run_id)}/{segment(trial_id)}{part}")
+
+
+def list_task_results(run_id: str, step: int | None) -> Call:
+    """GET /runs/{id}/tasks."""
+    return Call("GET", f"/runs/{segment(run_id)}/tasks", _given(step=step))
+
+
+def list_rows(
+    run_id: str, step: int | None, unscored: bool, limit: int | None, cursor: str | None
+) -> Call:
+    """GET /runs/{id}/rows."""
+    params = _given(step=step, all="true" if unscored else None, limit=limit, cursor=cursor)
+    return Call("GET", f"/runs/{segment(run_id)}/rows", params)
+
+
+def get_files(run_id: str, trial_id: str | None) -> Call:
+    """GET /runs/{id}/files, or those of a trial."""
+    part = "" if trial_id is None else f"/trials/{segment(trial_id)}"
+    headers = {"Accept": f"{TAR}, application/problem+json"}
+    return Call("GET", f"/runs/{segment(run_id)}{part}/files", headers=headers)
+
+
+def upload_tasks(archive: Path) -> Call:
+    """PUT /task-archives."""
+    kind = {"Content-Type": "application/octet-stream"}
+    return Call("PUT", "/task-archives", headers=kind, file=archive)
 
 
 def get_weights(run_id: str, version: int | Literal["latest"]) -> Call:

@@ -152,11 +152,13 @@ class Turn(TypedDict):
 
 class Trial(TypedDict):
     """One trial; ``trial_id`` is the id within its run. Without a verdict the scores are None.
-    ``provenance`` is by action: generate, verify, judge; None for what is not done."""
+    ``provenance`` is by action: generate, verify, judge; None for what is not done. Of a task:
+    its name, what its verifier gave, in what mode, and the class of what went wrong."""
 
     trial_id: str
     step: int
     world_id: str
+    task: str | None
     state: str
     attempts: int
     n_turns: int | None
@@ -165,11 +167,28 @@ class Trial(TypedDict):
     files_written: list[str] | None
     found_doc: int | None
     verified: bool | None
+    verifier_reward: float | None
+    rewards: dict[str, float]
+    mode: str | None
+    error: str | None
     judge_score: float | None
     reward: float | None
     scores: dict[str, float]
     judge_calls: dict[str, int]
     provenance: dict[str, Provenance | None]
+    skip_reason: str | None
+    skip_message: str | None
+    failures: list[Failure]
+
+
+class Failure(TypedDict):
+    """An attempt that failed; ``n`` counts from 0 within its budget."""
+
+    stage: str
+    failure: str
+    error: str | None
+    message: str
+    n: int
 
 
 class TrialPage(TypedDict):

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any, TypedDict, cast
 from urllib.parse import urlsplit
 
 import httpx
 
-from trialog.client.calls import Call, problem
+from trialog.client.calls import TAR, Call, problem
 from trialog.client.errors import ApiError, UnexpectedAnswer, api_error
 from trialog.client.models import Event
 from trialog.client.sse import SseParser
 
 # Servers send a comment at least every 15 s; a stream silent for longer is dead.
 STREAM_TIMEOUT = httpx.Timeout(10.0, read=60.0)
+# An archive is made before its first byte is sent.
+DOWNLOAD_TIMEOUT = httpx.Timeout(10.0, read=90.0)
+# What was uploaded is looked at before the answer.
+UPLOAD_TIMEOUT = httpx.Timeout(60.0, connect=5.0, read=600.0)
 REOPEN_S = 0.1
+_PIECE = 1 << 20
 NOTHING_TO_COME = 204  # the run ended at or before the position that a stream goes on after
 
 
@@ -64,10 +72,30 @@ def _is_loopback(url: str) -> bool:
 
 def request(client: httpx.Client | httpx.AsyncClient, call: Call) -> httpx.Request:
     """Return the httpx request of a call."""
-    params = cast(dict[str, Any], call.params)
-    return client.build_request(
-        call.method, call.path, params=params, headers=dict(call.headers), json=call.body
+    params, headers = cast(dict[str, Any], call.params), dict(call.headers)
+    if call.file is None:
+        return client.build_request(
+            call.method, call.path, params=params, headers=headers, json=call.body
+        )
+    headers["Content-Length"] = str(call.file.stat().st_size)
+    pieces = _pieces(call.file)
+    content = _in_turn(pieces) if isinstance(client, httpx.AsyncClient) else pieces
+    built = client.build_request(
+        call.method, call.path, params=params, headers=headers, content=content
     )
+    built.extensions["timeout"] = UPLOAD_TIMEOUT.as_dict()
+    return built
+
+
+def _pieces(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as opened:
+        while piece := opened.read(_PIECE):
+            yield piece
+
+
+async def _in_turn(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+        yield piece
 
 
 def cause_of(error: httpx.TransportError) -> str:
@@ -84,6 +112,18 @@ def refused_stream(response: httpx.Response, body: bytes, url: str) -> ApiError 
     if response.status_code >= 400:
         return api_error(problem(response.status_code, kind, body))
     return UnexpectedAnswer(f"{url} answered {kind or 'nothing'} instead of an event stream")
+
+
+def refused_download(
+    response: httpx.Response, body: bytes, url: str
+) -> ApiError | UnexpectedAnswer | None:
+    """Return the error of a download that did not begin, None for one that did."""
+    kind = response.headers.get("content-type", "")
+    if response.status_code >= 400:
+        return api_error(problem(response.status_code, kind, body))
+    if response.status_code == 200 and kind.startswith(TAR):
+        return None
+    return UnexpectedAnswer(f"{url} answered {kind or 'nothing'} instead of an archive")
 
 
 def is_stream(response: httpx.Response) -> bool:

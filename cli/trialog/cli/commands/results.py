@@ -60,6 +60,7 @@ TRIAL_KEYS = (
     "trial_id",
     "step",
     "world_id",
+    "task",
     "state",
     "attempts",
     "n_turns",
@@ -68,6 +69,10 @@ TRIAL_KEYS = (
     "files_written",
     "found_doc",
     "verified",
+    "verifier_reward",
+    "rewards",
+    "mode",
+    "error",
     "judge_score",
     "reward",
     "provenance",
@@ -234,15 +239,43 @@ def trials(
     if output_format is Format.json:
         output.print_json([_only(TRIAL_KEYS, trial) for trial in found])
     else:
-        columns = ("trial", "world", "state", "attempts>", "turns>", "verified", "score>")
-        output.print_table(
-            (*columns, "reward>", "files", "recovered", "from"),
-            map(_trial_row, found),
-            whole=("trial", "world", "state", "from"),
-            optional=("files", "from", "recovered", "world"),
-        )
+        _print_trials(found)
     if cursor is not None:
         output.note("there are more: see them with --all")
+
+
+def _print_trials(found: list[Trial]) -> None:
+    """Trials of tasks have what those of the reference world have not, and the other way round."""
+    columns = ("trial", "world", "state", "attempts>", "turns>", "verified", "score>", "reward>")
+    columns, row, odd = (*columns, "files"), _trial_row, ("files",)
+    if any(trial["task"] is not None for trial in found):
+        columns = ("trial", "task", "state", "attempts>", "turns>", "graded", "reward>", "rewards")
+        columns, row, odd = (*columns, "error"), _task_row, ("rewards", "graded", "turns")
+    output.print_table(
+        (*columns, "recovered", "from"),
+        ((*row(trial), *_origin(trial)) for trial in found),
+        whole=("trial", "task", "world", "state", "from"),
+        optional=(*odd[:1], "from", "recovered", *odd[1:], "world"),
+    )
+
+
+def _task_row(trial: Trial) -> tuple[object, ...]:
+    rewards = trial["rewards"]
+    return (
+        trial["trial_id"],
+        trial["task"],
+        trial["state"],
+        trial["attempts"],
+        trial["n_turns"],
+        trial["mode"],
+        trial["reward"],
+        [f"{name}={value:g}" for name, value in rewards.items()] if len(rewards) > 1 else None,
+        trial["error"],
+    )
+
+
+def _origin(trial: Trial) -> tuple[object, ...]:
+    return provenance.recovered(trial["provenance"]), provenance.sources(trial["provenance"])
 
 
 def _trial_row(trial: Trial) -> tuple[object, ...]:
@@ -256,8 +289,6 @@ def _trial_row(trial: Trial) -> tuple[object, ...]:
         trial["judge_score"],
         trial["reward"],
         trial["files_written"],
-        provenance.recovered(trial["provenance"]),
-        provenance.sources(trial["provenance"]),
     )
 
 

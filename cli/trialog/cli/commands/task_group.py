@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import typer
 
-GROUP: Final = typer.Typer(
-    help="Check tasks, and see how they went.", no_args_is_help=True, rich_markup_mode="rich"
-)
 
-
-def register(app: typer.Typer) -> None:
-    """Add the group to the application."""
-    app.add_typer(GROUP, name="tasks")
+def register(app: typer.Typer) -> typer.Typer:
+    """Add the group to the application and return it."""
+    group = typer.Typer(
+        help="Check tasks, and see how they went.", no_args_is_help=True, rich_markup_mode="rich"
+    )
+    app.add_typer(group, name="tasks")
+    return group
