@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from support import dockerd
@@ -16,7 +16,7 @@ from trialog.sandbox.provider import ExecResult
 
 
 @contextlib.asynccontextmanager
-async def docker_provider(root: Path, orphan_ttl_s: float = 0.0) -> AsyncIterator[DockerProvider]:
+async def docker_provider(root: Path, orphan_ttl_s: float = 0.0) -> AsyncGenerator[DockerProvider]:
     """A provider of a folder; nothing may be left after it."""
     made = DockerProvider(root, address=dockerd.address(), orphan_ttl_s=orphan_ttl_s)
     yield made

@@ -84,9 +84,10 @@ async def test_sandboxes_with_network_do_not_reach_one_another(
         f'perl -e "{script.replace("$", chr(92) + "$")}" & until [ -e /up ]; do :; done',
     )
     address = (await sh(served, "2", "hostname -i")).stdout.decode().strip()
-    connect = "timeout 3 perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(\"{}:4000\")->getline'"
-    assert (await sh(served, "3", connect.format(address))).stdout == b"reached\n"
-    assert (await sh(other, "3", connect.format(address))).exit_code != 0
+    said = f'IO::Socket::INET->new("{address}:4000")->getline'
+    connect = f"timeout 3 perl -MIO::Socket::INET -e 'print {said}'"
+    assert (await sh(served, "3", connect)).stdout == b"reached\n"
+    assert (await sh(other, "3", connect)).exit_code != 0
 
 
 async def test_a_memory_hog_is_killed_alone(sandbox: ImageSandbox) -> None:

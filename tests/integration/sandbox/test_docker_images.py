@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support import dockerd
 from support.docker_sandboxes import build, docker_provider, sh
+from support.waiting import until
 from trialog.sandbox.docker.building import tag
 from trialog.sandbox.docker.provider import DockerProvider
 from trialog.sandbox.errors import ImageError
@@ -127,9 +128,8 @@ async def test_a_build_over_its_time_is_ended(provider: DockerProvider, context:
 
 async def _gone(command: str) -> None:
     """The daemon ends what it ran for a client that left, a moment later."""
-    async with asyncio.timeout(30):
-        while command in dockerd.docker("ps", "--no-trunc", "--format", "{{.Command}}"):
-            await asyncio.sleep(0.05)
+    running = ("ps", "--no-trunc", "--format", "{{.Command}}")
+    await asyncio.to_thread(until, lambda: command not in dockerd.docker(*running))
 
 
 async def test_a_build_has_no_network(provider: DockerProvider, context: Path) -> None:

@@ -18,7 +18,7 @@ from trialog.sandbox.docker.daemon import Daemon, DaemonError, address_from_envi
 from trialog.sandbox.docker.disk import Disk, upper_of
 from trialog.sandbox.docker.folder import PASSING, Folder, Record, abandoned
 from trialog.sandbox.docker.handover import Handover
-from trialog.sandbox.docker.sandbox import DockerSandbox, remove, thaw
+from trialog.sandbox.docker.sandbox import DockerSandbox, remove
 from trialog.sandbox.errors import SandboxBusyError, SandboxGoneError
 from trialog.sandbox.images import Image, ImageSpec, Recipe
 from trialog.sandbox.init import build as init
@@ -88,7 +88,7 @@ class DockerProvider:
         """Remove what dead workers left; see the seam.
 
         A container whose worker died ends by itself when its time is over: what still runs has
-        time left, and what its worker left frozen must go on to find out.
+        time left.
         """
         keep = {*live_ids, *self._sandboxes}
         containers = await self._containers()
@@ -113,10 +113,8 @@ class DockerProvider:
             return False
         except SandboxGoneError:
             return await self._sweep_unlocked(sandbox_id, state)
-        if state in ("running", "paused"):
+        if state == "running":
             folder.close()
-            if state == "paused":
-                await thaw(self._daemon, self._name(sandbox_id))
             return False
         await self._clear(folder)
         return True
@@ -164,8 +162,6 @@ class DockerProvider:
         if record is None:
             await self._clear(folder)
             raise SandboxGoneError(f"sandbox {sandbox_id} was never finished")
-        # A worker that died while it saved left it frozen.
-        await thaw(self._daemon, record.container)
         return await self._adopt(self._sandbox(sandbox_id, folder, record))
 
     def _sandbox(self, sandbox_id: str, folder: Folder, record: Record) -> DockerSandbox:

@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import dataclasses
 import socket
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from trialog.sandbox.bubblewrap import wire
 from trialog.sandbox.docker.daemon import Daemon, DaemonError
 from trialog.sandbox.docker.disk import Disk
 from trialog.sandbox.docker.folder import Folder, Record
-from trialog.sandbox.errors import SandboxGoneError
+from trialog.sandbox.errors import FileRefusedError, SandboxGoneError, SnapshotRefusedError
 from trialog.sandbox.images import Image, User
 from trialog.sandbox.provider import DEFAULT_TIMEOUT_S, ExecResult
 from trialog.sandbox.rootfs.guest import Defaults, Guest
@@ -43,6 +44,7 @@ class DockerSandbox(Guest):
         self._disk = Disk(record)
         self._on_end = on_end
         self._lifeline = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._saving = asyncio.Lock()
         self._ended = False
         self._destroying: asyncio.Future[None] | None = None
 
@@ -102,9 +104,21 @@ class DockerSandbox(Guest):
             running.cancel()
 
     async def save(self, target: Path, limit_bytes: int) -> Snapshot:
-        """Write what differs from the image to a file; see the seam."""
-        async with self._still():
-            return await self._disk.save(target, limit_bytes)
+        """Write what differs from the image, while all inside stands still; see the seam.
+
+        PID 1 lets everything go on when our connection ends, also by our death: the daemon's own
+        freezer would need somebody to do so.
+        """
+        if self._ended:
+            raise SandboxGoneError(f"sandbox {self.sandbox_id} was destroyed")
+        async with self._saving, wire.Channel(self._folder.address) as channel:
+            try:
+                wire.file_bytes("save", await channel.ask(bytes([wire.Op.FREEZE])))
+            except FileRefusedError as error:
+                raise SnapshotRefusedError(str(error)) from error
+            snapshot = await _to_its_end(self._disk.save(target, limit_bytes))
+            await channel.ask(bytes([wire.Op.THAW]))
+        return snapshot
 
     async def destroy(self) -> None:
         """Remove the container and everything of it; a second call waits for the first."""
@@ -122,24 +136,6 @@ class DockerSandbox(Guest):
         self._folder.close()
         self._on_end(self)
 
-    @contextlib.asynccontextmanager
-    async def _still(self) -> AsyncGenerator[None]:
-        """Let every process stand still for the length of the block, PID 1 as well.
-
-        The daemon's freezer holds also what no signal stops: a parent in vfork, a disk's write.
-        """
-        if self._ended:
-            raise SandboxGoneError(f"sandbox {self.sandbox_id} was destroyed")
-        path = f"/containers/{self._record.container}"
-        try:
-            await self._daemon.ask("POST", f"{path}/pause")
-        except DaemonError as error:
-            raise SandboxGoneError(f"sandbox {self.sandbox_id}: {error}") from error
-        try:
-            yield
-        finally:
-            await asyncio.shield(thaw(self._daemon, self._record.container))
-
     async def _remove(self) -> None:
         if self._record.container:
             await remove(self._daemon, self._record.container)
@@ -154,10 +150,14 @@ class DockerSandbox(Guest):
             raise SandboxGoneError(f"sandbox {self.sandbox_id}: {error}") from error
 
 
-async def thaw(daemon: Daemon, container: str) -> None:
-    """Let a container go on; harmless when it is not frozen, or gone."""
-    with contextlib.suppress(DaemonError):
-        await daemon.ask("POST", f"/containers/{container}/unpause")
+async def _to_its_end(work: Coroutine[Any, Any, Snapshot]) -> Snapshot:
+    """Wait for work also when cancelled: what it reads must not begin to move."""
+    running = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
 
 
 async def remove(daemon: Daemon, container: str) -> None:
