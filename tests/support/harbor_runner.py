@@ -156,15 +156,16 @@ def observe() -> dict[str, Any]:
     return {
         "made_with": f"harbor {version.stdout.strip()}, its docker environment, one trial a task: "
         "python -m support.harbor_runner",
-        "rows": {row: _recorded(rows[row]) for row in sorted(rows)},
+        "rows": {row: recorded(rows[row]) for row in sorted(rows)},
         "examples": {
-            agent: {task: _recorded(found[task]) for task in sorted(found)}
+            agent: {task: recorded(found[task]) for task in sorted(found)}
             for agent, found in examples.items()
         },
     }
 
 
-def _recorded(outcome: Outcome) -> dict[str, Any]:
+def recorded(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as the golden file has it."""
     return {key: value for key, value in asdict(outcome).items() if value or key != "steps"}
 
 
