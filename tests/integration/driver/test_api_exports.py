@@ -174,7 +174,7 @@ async def test_a_step_that_was_recovered_whole_is_exported_with_what_its_run_has
     result = json.loads(found["result.json"])
     assert result["verifier_result"] == {"rewards": {"reward": 1.0}}
     assert result["trial_uri"] == f"trialog://{fork}/{x.TRIAL}"
-    assert result["agent_execution"] is None  # it was done elsewhere
+    assert result["verifier"] is None  # it was done elsewhere
     assert [one["reward"] for one in await rows(api, fork)] == [1.0]
 
 

@@ -24,6 +24,9 @@ CONFIG = TaskConfig.model_validate(
 )
 
 
+TIMES = {"started_at": 1796040000.5, "finished_at": 1796040001.5}
+
+
 @pytest.fixture
 def blobs() -> MemoryBlobs:
     return MemoryBlobs()
@@ -43,7 +46,7 @@ async def good(blobs: MemoryBlobs) -> dict[str, bytes]:
     record = x.tar({"reward.txt": b"1\n", "test-stdout.txt": b"ok"}, gz=True)
     facts = [
         f.trial_requested(x.TRIAL),
-        await x.tried(blobs, await x.part(blobs), state=await blobs.put(state)),
+        await x.tried(blobs, await x.part(blobs, result=TIMES), state=await blobs.put(state)),
         x.graded(record=await blobs.put(record)),
         x.judged(),
     ]
@@ -96,7 +99,10 @@ async def test_a_result_says_what_the_log_says(blobs: MemoryBlobs) -> None:
         }
     ]
     assert result["started_at"] == "2026-11-30T12:00:01.000000+00:00"
-    assert result["agent_execution"]["started_at"] == "2026-11-30T12:00:02.000Z"
+    assert result["agent_execution"] == {
+        "started_at": "2026-11-30T12:00:00.500+00:00",
+        "finished_at": "2026-11-30T12:00:01.500+00:00",
+    }
     assert result["verifier"] == {
         "started_at": "2026-11-30T12:00:02.000000+00:00",
         "finished_at": "2026-11-30T12:00:03.000000+00:00",
@@ -167,7 +173,7 @@ async def test_a_verifier_that_spoke_before_the_judge_failed_gives_no_reward(
 
 async def steps(blobs: MemoryBlobs) -> dict[str, bytes]:
     states = [await blobs.put(x.tar({f"logs/agent/{n}.txt": b"log"})) for n in (0, 1)]
-    late = {"error": "VerifierTimeoutError", "rewards": None}
+    late = {"error": "VerifierTimeoutError", "rewards": None, "started_at": 1796040002.0}
     parts = [
         await x.part(blobs, step="build", result={"state": states[0], "graded": None}),
         await x.part(blobs, step="serve", result={"state": states[1], "graded": late}),
@@ -200,6 +206,8 @@ async def test_steps_have_folders_and_results_of_their_own(blobs: MemoryBlobs) -
     assert build["verifier_result"] == {"rewards": {"a": 0.5, "b": 1.0}}
     assert serve["verifier_result"] is None
     assert serve["exception_info"]["exception_type"] == "VerifierTimeoutError"
+    assert serve["verifier"] == {"started_at": "2026-11-30T12:00:02.000+00:00", "finished_at": None}
+    assert build["verifier"] is None
 
 
 async def test_what_is_lost_costs_its_own_files_and_is_told(blobs: MemoryBlobs) -> None:

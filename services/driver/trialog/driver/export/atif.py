@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
 
 from trialog.driver.export.kept import Json, Kept
@@ -78,13 +77,6 @@ def usage(documents: Sequence[Json]) -> Usage:
     return Usage(*(_sum(metrics, name) for name in Usage._fields))
 
 
-def span(document: Json | None) -> tuple[str | None, str | None]:
-    """Return the times of the first and the last step, as they are told."""
-    told = [step.get("timestamp") for step in steps_of(document)]
-    times = [one for one in told if isinstance(one, str) and _is_time(one)]
-    return (times[0], times[-1]) if times else (None, None)
-
-
 def model_of(document: Json | None) -> str | None:
     """Return the model that a document names."""
     agent: Any = (document or {}).get("agent")
@@ -109,11 +101,3 @@ def _saw(call_id: str, content: str) -> Json:
 def _sum(metrics: Sequence[Json], name: str) -> Any:
     told = [value for one in metrics if isinstance(value := one.get(name), int | float)]
     return sum(told) if told else None
-
-
-def _is_time(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True

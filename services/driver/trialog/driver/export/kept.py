@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import msgspec
@@ -13,24 +14,34 @@ from trialog.driver.export.unpack import parts_of
 
 Json = dict[str, Any]
 
+_LATEST_S = 253_402_300_800  # the year 10000
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One try: at a task, or at a step of it (``step`` is its name then). ``atif`` is the digest of
     its document, ``error`` how it ended when not by itself, ``state`` the digest of the sandbox's
-    state after it; ``graded`` what its verifier said, where it was graded on the spot."""
+    state after it; ``graded`` what its verifier said, where it was graded on the spot. Times are
+    ISO 8601, the worker's."""
 
     step: str | None
     error: str = ""
     message: str = ""
     atif: str = ""
     state: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
     graded: Json = field(default_factory=dict[str, Any])
 
     @property
     def rewards(self) -> dict[str, float] | None:
         """What the verifier gave on the spot, None when it gave nothing."""
         return rewards_in(self.graded.get("rewards"))
+
+    @property
+    def grading(self) -> tuple[str | None, str | None]:
+        """When its verifier began and ended, where it was graded on the spot."""
+        return _time(self.graded, "started_at"), _time(self.graded, "finished_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +105,8 @@ def _part(found: Mapping[str, Any]) -> Part:
         _text(found, "message"),
         _text(found, "atif"),
         _text(result, "state"),
+        _time(result, "started_at"),
+        _time(result, "finished_at"),
         _dict(result.get("graded")),
     )
 
@@ -114,6 +127,13 @@ def _dict(value: Any) -> Json:
 def _text(found: Mapping[str, Any], name: str) -> str:
     value = found.get(name)
     return value if isinstance(value, str) else ""
+
+
+def _time(found: Mapping[str, Any], name: str) -> str | None:
+    value: Any = found.get(name)
+    if not _is_number(value) or not 0 <= value < _LATEST_S:
+        return None
+    return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds")
 
 
 def _is_number(value: Any) -> bool:

@@ -156,12 +156,14 @@ def _verifier_result(trial: Trial) -> Json | None:
 
 
 def _agent_timing(trial: Trial) -> Json | None:
-    """What was recovered was not done now: its times are those of the run that did it."""
-    recorded = trial.facts.trajectory
+    """A task's worker tells when. Of the reference world the log does, unless it was recovered:
+    then it was not done now."""
+    recorded, parts = trial.facts.trajectory, trial.kept.parts
+    if parts:
+        return {"started_at": parts[0].started_at, "finished_at": parts[-1].finished_at}
     if recorded is None or recorded.fact.provenance is not None:
         return None
-    started, _ = atif.span(trial.documents[0]) if trial.documents else (None, None)
-    return {"started_at": started, "finished_at": timestamp(recorded.at)}
+    return {"started_at": None, "finished_at": timestamp(recorded.at)}
 
 
 def _verifier_timing(facts: TrialFacts) -> Json | None:
@@ -175,7 +177,7 @@ def _step_results(trial: Trial) -> list[Json]:
     at = trial.facts.trajectory.at if trial.facts.trajectory else datetime.min
     results: list[Json] = []
     for part, document in zip(trial.kept.parts, trial.documents, strict=True):
-        started, finished = atif.span(document)
+        began, ended = part.grading
         graded = part.graded.get("error")
         error = part.error or (graded if isinstance(graded, str) else "")
         rewards = trial.rewards.get(part.step or "") or part.rewards
@@ -185,8 +187,8 @@ def _step_results(trial: Trial) -> list[Json]:
                 "agent_result": _agent_result([document], None),
                 "verifier_result": {"rewards": rewards} if rewards else None,
                 "exception_info": _exception(error, part.message, at) if error else None,
-                "agent_execution": {"started_at": started, "finished_at": finished},
-                "verifier": None,
+                "agent_execution": {"started_at": part.started_at, "finished_at": part.finished_at},
+                "verifier": {"started_at": began, "finished_at": ended} if began else None,
             }
         )
     return results

@@ -13,7 +13,8 @@ MAX_DEPTH = 64
 MAX_NAME_BYTES = 255
 _MOST_TOLD = 1000
 _MOST_HEADER = 1 << 20  # a header that asks for more at once is made to exhaust memory
-_MOST_UNPACKED = 4 << 30
+_MOST_UNPACKED = 1 << 30
+_MOST_PLAIN = 1 << 50
 _CHUNK = 1 << 18
 _GZIP = b"\x1f\x8b"
 
@@ -133,18 +134,21 @@ def _taken(
 
 
 def _opened(source: IO[bytes]) -> IO[bytes]:
+    """A plain archive is as large as it is; a compressed one may be far larger."""
     gzipped = source.read(len(_GZIP)) == _GZIP
     source.seek(0)
-    plain = gzip.GzipFile(fileobj=source) if gzipped else source
-    return cast("IO[bytes]", _Bounded(cast("IO[bytes]", plain)))
+    if not gzipped:
+        return cast("IO[bytes]", _Bounded(source, _MOST_PLAIN))
+    unzipped = cast("IO[bytes]", gzip.GzipFile(fileobj=source))
+    return cast("IO[bytes]", _Bounded(unzipped, _MOST_UNPACKED))
 
 
 class _Bounded:
     """A file that is not read beyond a limit, nor much at once: a compressed kilobyte may stand
     for a gigabyte, and a header may claim to be as large."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._at = file, 0
+    def __init__(self, file: IO[bytes], most: int) -> None:
+        self._file, self._most, self._at = file, most, 0
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes, a megabyte at most."""
@@ -160,7 +164,7 @@ class _Bounded:
 
     def seek(self, position: int) -> int:
         """Go to a position below the limit."""
-        if position > _MOST_UNPACKED:
+        if position > self._most:
             raise tarfile.ReadError("is too large")
         self._at = self._file.seek(position)
         return self._at
