@@ -142,12 +142,17 @@ async def exported(
     out = io.BytesIO()
     trial = Exported(of or run(), doc, gathered(trial_id, events), config)
     await write_folder(trial, blobs, out)
+    return members(out)
+
+
+def members(out: io.BytesIO) -> dict[str, bytes]:
+    """Return the files of an exported trial by their paths."""
     out.seek(0)
     with tarfile.open(fileobj=out) as archive:
-        members = archive.getmembers()
-        assert all(member.isreg() for member in members)
-        assert members[-1].name == "result.json"
-        files = {member.name: archive.extractfile(member) for member in members}
+        found = archive.getmembers()
+        assert all(member.isreg() for member in found)
+        assert found[-1].name == "result.json"
+        files = {member.name: archive.extractfile(member) for member in found}
     return {name: file.read() for name, file in files.items() if file is not None}
 
 
