@@ -16,9 +16,11 @@ from trialog.sandbox.provider import ExecResult
 
 
 @contextlib.asynccontextmanager
-async def docker_provider(root: Path, orphan_ttl_s: float = 0.0) -> AsyncGenerator[DockerProvider]:
+async def docker_provider(
+    root: Path, *, reads_layers: bool = True
+) -> AsyncGenerator[DockerProvider]:
     """A provider of a folder; nothing may be left after it."""
-    made = DockerProvider(root, address=dockerd.address(), orphan_ttl_s=orphan_ttl_s)
+    made = DockerProvider(root, address=dockerd.address(), reads_layers=reads_layers)
     yield made
     await made.close()
     assert states(root) == []

@@ -11,8 +11,9 @@ import pytest
 from support import dockerd
 from support.docker_sandboxes import build, docker_provider, sh
 from trialog.sandbox.docker.provider import DockerProvider
-from trialog.sandbox.errors import SnapshotRefusedError
+from trialog.sandbox.errors import ImageError, SnapshotRefusedError
 from trialog.sandbox.images import ImageSandbox, ImageSpec
+from trialog.sandbox.provider import Limits
 
 pytestmark = dockerd.MARKS
 TEXT = f"""FROM {dockerd.BASE}
@@ -31,9 +32,10 @@ cat app/keep/b app/old/n hard; readlink link; [ hard -ef app/keep/b ] && echo on
 """
 
 
-@pytest.fixture
-async def provider(tmp_path: Path) -> AsyncIterator[DockerProvider]:
-    async with docker_provider(tmp_path / "root") as made:
+@pytest.fixture(params=["layers read", "daemon asked"])
+async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[DockerProvider]:
+    reads = request.param == "layers read"
+    async with docker_provider(tmp_path / "root", reads_layers=reads) as made:
         yield made
 
 
@@ -84,6 +86,35 @@ async def test_processes_stand_still_and_go_on(provider: DockerProvider, tmp_pat
     async with asyncio.timeout(30):
         while int(await sandbox.read("/n", 100)) <= saved:
             pass
+
+
+async def test_a_state_of_one_way_starts_in_the_other(tmp_path: Path) -> None:
+    image, state, seen = "", tmp_path / "state", list[bytes]()
+    for reads in (True, False, True):
+        async with docker_provider(tmp_path / "root", reads_layers=reads) as provider:
+            image = image or (await build(provider, tmp_path / "c", TEXT)).digest
+            states = (state,) if seen else ()
+            sandbox = await provider.start("one", ImageSpec(image, states=states))
+            if not seen:
+                await sh(sandbox, "1", CHANGES)
+            seen.append(await look(sandbox))
+            await sandbox.save(state, 1 << 30)
+    assert seen[0] == seen[1] == seen[2]
+
+
+async def test_what_is_too_much_ends_the_command(provider: DockerProvider, tmp_path: Path) -> None:
+    image = await build(provider, tmp_path / "c", TEXT)
+    limits = Limits(disk_bytes=16 << 20)
+    sandbox = await provider.start("one", ImageSpec(image.digest, limits=limits))
+    script = "i=0; while :; do head -c 1000000 /dev/zero > /f$i || exit; i=$((i+1)); done"
+    assert (await sh(sandbox, "1", script, timeout_s=60)).limit == "disk"
+
+
+async def test_a_broken_state_starts_nothing(provider: DockerProvider, tmp_path: Path) -> None:
+    image = await build(provider, tmp_path / "c", TEXT)
+    (tmp_path / "state").write_bytes(b"no archive at all")
+    with pytest.raises(ImageError, match="state"):
+        await provider.start("one", ImageSpec(image.digest, states=(tmp_path / "state",)))
 
 
 async def test_a_state_above_its_limit_is_refused(provider: DockerProvider, tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
 from typing import Any
 
 import httpx
@@ -96,22 +97,55 @@ class Daemon:
 
         Raises DaemonError, ProviderUnavailableError when nobody answers or the answer breaks off.
         """
+        request = self._archive("POST", await self._prefixed(path), params, content)
+        async with self._sent(request) as answer:
+            async for line in answer.aiter_lines():
+                if line.strip():
+                    yield json.loads(line)
+
+    async def stream(self, path: str) -> AsyncIterator[bytes]:
+        """Get an answer piece by piece. Raises as ``lines``."""
         request = self._client.build_request(
-            "POST",
+            "GET",
             await self._prefixed(path),
+            timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S),
+        )
+        async with self._sent(request) as answer:
+            async for chunk in answer.aiter_bytes():
+                yield chunk
+
+    async def put(
+        self, path: str, params: Mapping[str, str], content: AsyncIterable[bytes]
+    ) -> None:
+        """Put a tar archive in place. Raises as ``ask``."""
+        request = self._archive("PUT", await self._prefixed(path), params, content)
+        async with self._sent(request) as answer:
+            await answer.aread()
+
+    def _archive(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        content: AsyncIterable[bytes] | bytes,
+    ) -> httpx.Request:
+        return self._client.build_request(
+            method,
+            path,
             params=dict(params),
             content=content,
             headers={"Content-Type": "application/x-tar"},
             timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S),
         )
+
+    @contextlib.asynccontextmanager
+    async def _sent(self, request: httpx.Request) -> AsyncGenerator[httpx.Response]:
         try:
             answer = await self._client.send(request, stream=True)
             try:
                 if answer.status_code >= 400:
                     _parsed(answer.status_code, await answer.aread())
-                async for line in answer.aiter_lines():
-                    if line.strip():
-                        yield json.loads(line)
+                yield answer
             finally:
                 await answer.aclose()
         except httpx.TransportError as error:

@@ -1,24 +1,51 @@
-"""A container's upper layer: how much is in it, what is in it, and filling it.
+"""What a container wrote: how much it is, saving it, and beginning with what another wrote.
 
-Read where it lies, which takes the right to read the daemon's folders.
+``Upper`` reads and fills the upper layer where it lies. It takes root and the overlay2 driver;
+``layers.Layers`` does the same through the daemon's interface alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from trialog.sandbox.bubblewrap import overlay
-from trialog.sandbox.docker.folder import Record
+from trialog.sandbox.provider import ExecResult
 from trialog.sandbox.rootfs import state
 from trialog.sandbox.snapshot import Snapshot
 
+OPAQUE = "trusted.overlay.opaque"
 _LOOK_S = 0.25
-_OPAQUE = "trusted.overlay.opaque"
 _DRIVER = "overlay2"
+
+# Runs PID 1's binary inside: an exec id, its arguments, its standard input.
+RunInit = Callable[[str, Sequence[str], bytes], Awaitable[ExecResult]]
+
+
+class Disk(Protocol):
+    """The part of a container that its image does not have."""
+
+    async def before_start(self, states: Sequence[Path]) -> None:
+        """Lay saved states into a container that was made and not started. Raises ImageError."""
+        ...
+
+    async def after_start(self, states: Sequence[Path], run_init: RunInit) -> None:
+        """Lay saved states into a container in which only PID 1 runs. Raises ImageError."""
+        ...
+
+    async def save(self, target: Path, limit_bytes: int) -> Snapshot:
+        """Write all to a file; processes must stand still."""
+        ...
+
+    async def overflows(self, running: asyncio.Future[Any]) -> bool:
+        """Wait for a command, looking now and then; True as soon as there is too much.
+
+        There is no quota: between two looks a command can write more than it may.
+        """
+        ...
 
 
 def upper_of(inspected: dict[str, Any]) -> str:
@@ -29,26 +56,26 @@ def upper_of(inspected: dict[str, Any]) -> str:
     return upper if usable else ""
 
 
-class Disk:
-    """The upper layer of one container."""
+class Upper:
+    """An upper layer that this process may write to."""
 
-    def __init__(self, record: Record) -> None:
-        self._upper = Path(record.upper)
-        self._limit_bytes = record.limits.disk_bytes
+    def __init__(self, upper: Path, limit_bytes: int) -> None:
+        self._upper = upper
+        self._limit_bytes = limit_bytes
 
-    async def fill(self, states: Sequence[Path]) -> None:
-        """Lay saved states into the layer of a container that was not started yet."""
-        await asyncio.to_thread(state.unpack, states, self._upper, base=0, opaque=_OPAQUE)
+    async def before_start(self, states: Sequence[Path]) -> None:
+        """Fill the layer; see ``Disk``."""
+        await asyncio.to_thread(state.unpack, states, self._upper, base=0, opaque=OPAQUE)
+
+    async def after_start(self, states: Sequence[Path], run_init: RunInit) -> None:
+        """Nothing is left to do."""
 
     async def save(self, target: Path, limit_bytes: int) -> Snapshot:
-        """Write the layer to a file; processes must stand still."""
+        """Read the layer; see ``Disk``."""
         return await asyncio.to_thread(state.pack, self._upper, target, limit_bytes, base=0)
 
     async def overflows(self, running: asyncio.Future[Any]) -> bool:
-        """Wait for a command, looking at the layer; True as soon as that is above its limit.
-
-        The layer has no quota: between two looks a command can write more than it may.
-        """
+        """Measure the layer; see ``Disk``."""
         while not running.done():
             await asyncio.wait([running], timeout=_LOOK_S)
             if running.done():

@@ -15,9 +15,10 @@ from pathlib import Path
 from trialog.sandbox.docker import building, container, probe
 from trialog.sandbox.docker import network as public
 from trialog.sandbox.docker.daemon import Daemon, DaemonError, address_from_environment
-from trialog.sandbox.docker.disk import Disk, upper_of
+from trialog.sandbox.docker.disk import Disk, Upper, upper_of
 from trialog.sandbox.docker.folder import PASSING, Folder, Record, abandoned
 from trialog.sandbox.docker.handover import Handover
+from trialog.sandbox.docker.layers import Layers
 from trialog.sandbox.docker.sandbox import DockerSandbox, remove
 from trialog.sandbox.errors import SandboxBusyError, SandboxGoneError
 from trialog.sandbox.images import Image, ImageSpec, Recipe
@@ -35,17 +36,24 @@ class DockerProvider:
 
     ``orphan_ttl_s`` is how long a sandbox outlives its worker: its PID 1 ends when nobody was
     connected for that time, and the daemon removes the container then. Within that time a new
-    worker can ``resume`` it.
+    worker can ``resume`` it. ``reads_layers`` False never touches the daemon's own folders, as a
+    user who is not root may not.
     """
 
     def __init__(
-        self, root: Path, *, address: str | None = None, orphan_ttl_s: float = 0.0
+        self,
+        root: Path,
+        *,
+        address: str | None = None,
+        orphan_ttl_s: float = 0.0,
+        reads_layers: bool = True,
     ) -> None:
         self._root = root.absolute()
         self._run = self._root / "run"
         self._locks = self._root / "images"
         self.mark = hashlib.sha256(os.fsencode(self._root)).hexdigest()[:12]
         self._orphan_ttl_s = orphan_ttl_s
+        self._reads_layers = reads_layers and os.geteuid() == 0
         self._daemon = Daemon(address or address_from_environment())
         self._builder = building.Builder(self._daemon, self._locks)
         self._sandboxes: dict[str, DockerSandbox] = {}
@@ -55,7 +63,9 @@ class DockerProvider:
         """Start a sandbox and say what the daemon can hold; see the seam."""
         await probe.try_out(self, f"probe-{os.getpid()}-{secrets.token_hex(4)}")
         info = await self._daemon.ask("GET", "/info")
-        return probe.capabilities(info, reads_upper=os.geteuid() == 0)
+        return probe.capabilities(
+            info, reads_upper=self._reads_layers and info["Driver"] == "overlay2"
+        )
 
     async def identify(self, recipe: Recipe) -> str:
         """Return the digest that the built image has; see the seam."""
@@ -165,12 +175,20 @@ class DockerProvider:
         return await self._adopt(self._sandbox(sandbox_id, folder, record))
 
     def _sandbox(self, sandbox_id: str, folder: Folder, record: Record) -> DockerSandbox:
-        return DockerSandbox(sandbox_id, folder, record, self._daemon, self._forget)
+        disk = self._disk(record)
+        return DockerSandbox(sandbox_id, folder, record, self._daemon, disk, self._forget)
 
-    async def _adopt(self, sandbox: DockerSandbox) -> DockerSandbox:
+    def _disk(self, record: Record) -> Disk:
+        if record.upper:
+            return Upper(Path(record.upper), record.limits.disk_bytes)
+        return Layers(self._daemon, record.container, record.limits.disk_bytes)
+
+    async def _adopt(self, sandbox: DockerSandbox, states: tuple[Path, ...] = ()) -> DockerSandbox:
         """Wait until it answers and keep it; one that does not answer is removed."""
         try:
             await sandbox.ready()
+            if states:
+                await sandbox.lay(states)
         except BaseException:  # also on cancellation nothing may stay behind
             await sandbox.destroy()
             raise
@@ -186,13 +204,13 @@ class DockerProvider:
             record = await self._create(owner, spec, folder, image)
             folder.keep(record)
             if spec.states:
-                await Disk(record).fill(spec.states)
+                await self._disk(record).before_start(spec.states)
             with Handover(folder) as handover:
                 await self._begin(record.container, handover)
         except BaseException:  # whatever it was, leave nothing behind
             await asyncio.shield(self._clear(folder))
             raise
-        return await self._adopt(self._sandbox(sandbox_id, folder, record))
+        return await self._adopt(self._sandbox(sandbox_id, folder, record), spec.states)
 
     async def _create(
         self, owner: container.Owner, spec: ImageSpec, folder: Folder, image: Image
@@ -204,7 +222,8 @@ class DockerProvider:
             "POST", "/containers/create", params={"name": owner.name}, body=body
         )
         made_id = str(made["Id"])
-        upper = upper_of(await self._daemon.ask("GET", f"/containers/{made_id}/json"))
+        inspected = await self._daemon.ask("GET", f"/containers/{made_id}/json")
+        upper = upper_of(inspected) if self._reads_layers else ""
         given = Defaults.of(image, spec)
         return Record(
             image, spec.limits, made_id, upper, dict(given.env), given.workdir, given.user

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trialog.sandbox.bubblewrap import wire
+from trialog.sandbox.docker.container import INIT, INSIDE
 from trialog.sandbox.docker.daemon import Daemon, DaemonError
 from trialog.sandbox.docker.disk import Disk
 from trialog.sandbox.docker.folder import Folder, Record
@@ -33,6 +34,7 @@ class DockerSandbox(Guest):
         folder: Folder,
         record: Record,
         daemon: Daemon,
+        disk: Disk,
         on_end: Callable[[DockerSandbox], None],
     ) -> None:
         defaults = Defaults(record.env, record.workdir, record.user)
@@ -41,7 +43,7 @@ class DockerSandbox(Guest):
         self._folder = folder
         self._record = record
         self._daemon = daemon
-        self._disk = Disk(record)
+        self._disk = disk
         self._on_end = on_end
         self._lifeline = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._saving = asyncio.Lock()
@@ -102,6 +104,15 @@ class DockerSandbox(Guest):
             return dataclasses.replace(await running, timed_out=False, limit="disk")
         finally:
             running.cancel()
+
+    async def lay(self, states: Sequence[Path]) -> None:
+        """Begin with saved states, before any command ran. Raises ImageError."""
+        await self._disk.after_start(states, self._run_init)
+
+    async def _run_init(self, exec_id: str, words: Sequence[str], stdin: bytes) -> ExecResult:
+        return await super().exec(
+            exec_id, [f"{INSIDE}/{INIT}", *words], cwd="/", stdin=stdin, user=0
+        )
 
     async def save(self, target: Path, limit_bytes: int) -> Snapshot:
         """Write what differs from the image, while all inside stands still; see the seam.

@@ -237,6 +237,7 @@ static void serve(int signals) {
 int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "launch")) return launch(argc - 1, argv + 1);
     if (argc > 1 && !strcmp(argv[1], "handed")) return handed(argc - 1, argv + 1);
+    if (argc == 2 && !strcmp(argv[1], "remove")) return remove_paths();
     if (argc != 7) return 125;
     settings = (struct settings){
         .listen_fd = atoi(argv[1]),

@@ -104,4 +104,7 @@ int enter_range(unsigned base, unsigned count, char *const *sources, int n);
 /* handed.c */
 int handed(int argc, char **argv);
 
+/* remove.c */
+int remove_paths(void);
+
 #endif

@@ -1,0 +1,109 @@
+"""What a container wrote, through the daemon's interface alone: slower, and for every user.
+
+To save, the container is made an image, whose last layer is taken out of the daemon's archive of
+it. To begin with a state, deletions are made by PID 1's binary, and the daemon unpacks the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from trialog.sandbox.docker import context
+from trialog.sandbox.docker.daemon import Daemon, DaemonError
+from trialog.sandbox.docker.disk import RunInit
+from trialog.sandbox.docker.layer import changes_of, to_state
+from trialog.sandbox.errors import ImageError, SandboxGoneError
+from trialog.sandbox.snapshot import Snapshot
+
+_LOOK_S = 1.0
+
+
+class Layers:
+    """The upper layer of one container, which only the daemon may read."""
+
+    def __init__(self, daemon: Daemon, container: str, limit_bytes: int) -> None:
+        self._daemon = daemon
+        self._container = container
+        self._limit_bytes = limit_bytes
+
+    async def before_start(self, states: Sequence[Path]) -> None:
+        """Nothing can be done yet: a layer's deletions are refused in a mounted overlay."""
+
+    async def after_start(self, states: Sequence[Path], run_init: RunInit) -> None:
+        """Delete and unpack, state by state; see ``Disk``."""
+        for number, path in enumerate(states):
+            with tempfile.TemporaryFile() as rest:
+                try:
+                    deleted = await asyncio.to_thread(changes_of, path, rest)
+                except (tarfile.TarError, OSError, EOFError) as error:
+                    raise ImageError(f"state {path} cannot be unpacked: {error}") from error
+                paths = b"".join(
+                    b"/" + name.encode("utf-8", "surrogateescape") + b"\0" for name in deleted
+                )
+                done = await run_init(f"trialog-remove-{number}", ["remove"], paths)
+                if done.exit_code != 0:
+                    said = done.stderr.decode("utf-8", "replace").strip()
+                    raise ImageError(f"state {path} cannot be laid over the image: {said}")
+                await self._unpack(path, rest)
+
+    async def _unpack(self, path: Path, rest: IO[bytes]) -> None:
+        try:
+            await self._daemon.put(
+                f"/containers/{self._container}/archive", {"path": "/"}, context.chunks(rest)
+            )
+        except DaemonError as error:
+            raise ImageError(f"state {path} cannot be unpacked: {error}") from error
+
+    async def save(self, target: Path, limit_bytes: int) -> Snapshot:
+        """Take the last layer of an image made of the container; see ``Disk``."""
+        with tempfile.TemporaryFile(dir=target.parent) as archive:
+            await self._fetch(archive)
+            return await asyncio.to_thread(_to_state, archive, target, limit_bytes)
+
+    async def _fetch(self, archive: IO[bytes]) -> None:
+        try:
+            params = {"container": self._container, "pause": "false"}
+            made = (await self._daemon.ask("POST", "/commit", params=params, body={}))["Id"]
+            try:
+                async for chunk in self._daemon.stream(f"/images/{made}/get"):
+                    await asyncio.to_thread(archive.write, chunk)
+            finally:
+                await asyncio.shield(self._forget(made))
+        except DaemonError as error:
+            raise SandboxGoneError(f"the container cannot be saved: {error}") from error
+
+    async def _forget(self, image: str) -> None:
+        with contextlib.suppress(DaemonError):
+            await self._daemon.ask("DELETE", f"/images/{image}", params={"force": "true"})
+
+    async def overflows(self, running: asyncio.Future[Any]) -> bool:
+        """Let the daemon measure; see ``Disk``."""
+        path = f"/containers/{self._container}/json"
+        while not running.done():
+            await asyncio.wait([running], timeout=_LOOK_S)
+            if running.done():
+                break
+            with contextlib.suppress(DaemonError):  # it is gone: the command's end will tell
+                seen = await self._daemon.ask("GET", path, params={"size": "true"})
+                if int(seen.get("SizeRw") or 0) > self._limit_bytes:
+                    return True
+        return False
+
+
+def _to_state(archive: IO[bytes], target: Path, limit_bytes: int) -> Snapshot:
+    archive.seek(0)
+    with tarfile.open(fileobj=archive) as image:
+        manifest = image.extractfile("manifest.json")
+        assert manifest is not None, "the daemon's archive of an image has a manifest"
+        last = json.load(manifest)[0]["Layers"][-1]
+        layer = image.extractfile(last)
+        assert layer is not None, "the daemon's archive of an image has its layers"
+        with layer, tarfile.open(fileobj=layer) as content:
+            return to_state(content, target, limit_bytes)
