@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
-from collections.abc import Mapping
+import tarfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -37,24 +39,40 @@ from trialog.spine.tasks.store import TaskStore
 
 TRIAL = "s0-p0-n0"
 IMAGE = "base"
-TOML = 'schema_version = "1.4"\n'
+ENVIRONMENT = f'[environment]\ndocker_image = "{IMAGE}"\nworkdir = "/app"\n'
+ANSWER = "cat /app/answer.txt > /logs/verifier/reward.txt"
 Texts = Mapping[str, str]
 
 
 def a_task(
     solve: str = "echo 1 > answer.txt",
-    test: str = "cat answer.txt > /logs/verifier/reward.txt",
+    test: str = ANSWER,
+    *,
     toml: str = "",
+    environment: str = "",
     **files: str,
 ) -> dict[str, str]:
-    """Return the files of a small task; more of them, or others, by path with ``__`` for ``/``."""
+    """Return the files of a small task. ``toml`` comes before its [environment], ``environment``
+    after it; more files, or others, by path with ``__`` for ``/`` and ``_dot_`` for a dot."""
     return {
-        "task.toml": TOML + toml,
+        "task.toml": f'schema_version = "1.4"\n{toml}\n{ENVIRONMENT}{environment}\n',
         "instruction.md": "Write 1 into answer.txt.\n",
-        "environment/Dockerfile": f"FROM {IMAGE}\nWORKDIR /app\n",
         "solution/solve.sh": f"#!/bin/sh\n{solve}\n",
         "tests/test.sh": f"#!/bin/sh\n{test}\n",
-    } | {path.replace("__", "/"): text for path, text in files.items()}
+    } | _named(files)
+
+
+def a_step(name: str, solve: str, test: str = ANSWER) -> dict[str, str]:
+    """Return the files of a step of a task."""
+    return {
+        f"steps/{name}/instruction.md": f"Do {name}.\n",
+        f"steps/{name}/solution/solve.sh": f"#!/bin/sh\n{solve}\n",
+        f"steps/{name}/tests/test.sh": f"#!/bin/sh\n{test}\n",
+    }
+
+
+def _named(files: Mapping[str, str]) -> dict[str, str]:
+    return {path.replace("_dot_", ".").replace("__", "/"): text for path, text in files.items()}
 
 
 @dataclass(slots=True)
@@ -72,6 +90,18 @@ class Ended:
             return None, self.failure.error
         assert self.verified is not None
         return self.verified.reward, self.verified.error
+
+
+class HeldUntilTried(Held):
+    """Work whose worker stops once the trajectory is on the log: ``tried`` is set then."""
+
+    async def finish_and_go_on(self, fact: ev.Fact, blobs: Sequence[bytes] = ()) -> None:
+        """Record it, and never go on."""
+        await Held.finish_and_go_on(self, fact, blobs)
+        self.tried.set()
+        await asyncio.Event().wait()
+
+    tried: asyncio.Event
 
 
 @dataclass
@@ -158,16 +188,16 @@ class TaskWorker:
         """What this worker knows of runs."""
         return Runs(self.log, self.versions, self.blobs)
 
-    async def claim(self, name: WorkName, origin: ev.Fact) -> Held:
+    async def claim(self, name: WorkName, origin: ev.Fact, kind: type[Held] = Held) -> Held:
         """Claim a piece of work."""
         claim = (await self.log.commit(Claim(name.key, 30_000))).check()
         run, message = await self.runs.get(name.run_id), cast("Msg", None)
         failures, injected = claim.failures, claim.injected
-        return Held(
+        return kind(
             name, run, origin, claim.fence, failures, injected, 30_000, self.log, message, "worker"
         )
 
-    async def request(self, run_id: str, trial_id: str = TRIAL) -> Held:
+    async def request(self, run_id: str, trial_id: str = TRIAL, kind: type[Held] = Held) -> Held:
         """Request a trial whose image is built, and claim it."""
         built = await self.build(run_id, f"w{trial_id.split('-')[1][1:]}")
         run = await self.runs.get(run_id)
@@ -175,11 +205,32 @@ class TaskWorker:
         key = run.keys.generate(trial_id, built.digest, weights)
         fact = ev.TrialRequested(trial_id, 0, built.world_id, built.digest, 0, weights, key)
         await self.append(run_id, fact)
-        return await self.claim(WorkName(run_id, trial_id, GENERATE), fact)
+        return await self.claim(WorkName(run_id, trial_id, GENERATE), fact, kind)
 
     async def play(self, run_id: str, trial_id: str = TRIAL) -> Ended:
         """Play a trial from its request to its end."""
         return await self.work(await self.request(run_id, trial_id))
+
+    async def tried(self, run_id: str) -> ev.TrajectoryRecorded:
+        """Play a trial up to its trajectory; the worker is stopped then."""
+        held = await self.request(run_id, kind=HeldUntilTried)
+        assert isinstance(held, HeldUntilTried)
+        held.tried = asyncio.Event()
+        work = asyncio.create_task(self.work(held))
+        await held.tried.wait()
+        await self.stop(work)
+        return await self.trajectory(run_id)
+
+    async def stop(self, work: asyncio.Task[Ended]) -> None:
+        """End work as a worker that is told to stop does; its claims are free for others."""
+        work.cancel()
+        await asyncio.wait({work})
+        for row in self.log.store.work.values():
+            row.incarnation = None
+
+    async def trajectory(self, run_id: str) -> ev.TrajectoryRecorded:
+        """Return the trajectory that is on the log."""
+        return await self._fact(run_id, f"trajectory:{TRIAL}", ev.TrajectoryRecorded)
 
     async def verify(self, run_id: str, fact: ev.TrajectoryRecorded) -> Ended:
         """Verify a trajectory that is on the log."""
@@ -209,13 +260,13 @@ class TaskWorker:
         assert isinstance(fact, kind)
         return fact
 
+    async def record_of(self, digest: str) -> dict[str, bytes]:
+        """Return the files of a record by name."""
+        packed = io.BytesIO(await self.blobs.get(digest))
+        with tarfile.open(fileobj=packed, mode="r:gz") as tar:
+            files = ((member.name, tar.extractfile(member)) for member in tar)
+            return {name: file.read() for name, file in files if file is not None}
+
     async def kept(self, fact: ev.TrajectoryRecorded) -> KeptTrajectory:
         """Return a trajectory as it is kept."""
         return record.read(await self.blobs.get(fact.blob))
-
-
-async def until(condition: Any, timeout_s: float = 20.0) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(timeout_s):
-        while not (found := condition()) or (asyncio.iscoroutine(found) and not await found):
-            await asyncio.sleep(0.005)

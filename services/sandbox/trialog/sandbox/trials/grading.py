@@ -8,7 +8,8 @@ from pathlib import Path
 from trialog.sandbox.errors import FileMissingError, FileRefusedError, TaskError
 from trialog.sandbox.images import ImageSandbox
 from trialog.sandbox.provider import ExecResult
-from trialog.sandbox.trials import left, rewards
+from trialog.sandbox.trials import left
+from trialog.sandbox.trials import rewards as files
 from trialog.sandbox.trials.plan import SCRIPT, TESTS, VERIFIER_LOGS, Grading
 from trialog.sandbox.trials.rewards import Rewards
 from trialog.sandbox.trials.setup import checked, said
@@ -84,24 +85,28 @@ class Bench:
         if self.is_over:
             await self.sandbox.kill_all()
         await left.take(self.sandbox, into)
+        rewards = await self._rewards(result, grading)
+        if not self.is_over:
+            # The agent goes on here, and is to see nothing of how it is graded.
+            await checked(self.sandbox, f"{self.label}-away", f"rm -rf {TESTS} {self._mark_path}")
+        return rewards
+
+    async def _rewards(self, result: ExecResult, grading: Grading) -> Rewards:
         if result.timed_out:
             raise TaskError(TIMEOUT, f"the verifier took more than {grading.timeout_s:g} s")
-        return await self._rewards(result)
-
-    async def _rewards(self, result: ExecResult) -> Rewards:
         in_json = await self._file(_JSON)
         in_text = None if in_json is not None else await self._file(_TEXT)
         try:
-            return rewards.parse(in_json, in_text)
+            return files.parse(in_json, in_text)
         except TaskError as error:
-            if error.name != rewards.NOT_FOUND:
+            if error.name != files.NOT_FOUND:
                 raise
             raise TaskError(error.name, f"{error} (test.sh: {said(result)})") from error
 
     async def _file(self, path: str) -> bytes | None:
         try:
-            return await self.sandbox.read(path, rewards.MAX_FILE_BYTES)
+            return await self.sandbox.read(path, files.MAX_FILE_BYTES)
         except FileMissingError:
             return None
         except FileRefusedError as error:
-            raise TaskError(rewards.UNREADABLE, f"{path} is no file of rewards: {error}") from error
+            raise TaskError(files.UNREADABLE, f"{path} is no file of rewards: {error}") from error

@@ -16,7 +16,7 @@ from trialog.proto.seeds import seed
 from trialog.proto.tasks.config import Collect
 from trialog.sandbox import record
 from trialog.sandbox.agent import Agent, Try
-from trialog.sandbox.errors import TrialTimedOutError
+from trialog.sandbox.errors import TaskError, TrialTimedOutError
 from trialog.sandbox.images import ImageSandbox
 from trialog.sandbox.loading import load
 from trialog.sandbox.record import Tried
@@ -101,11 +101,11 @@ class _Playing:
     async def all_stages(self) -> None:
         """Play one stage after another, as long as their gates let the agent go on."""
         for stage in self.trial.plan.stages:
-            graded = (await self._stage(stage)).graded
-            if graded and rewards.gate(graded.rewards, stage.grading.min_reward):
+            if not await self._stage(stage):
                 return
 
-    async def _stage(self, stage: Stage) -> Result:
+    async def _stage(self, stage: Stage) -> bool:
+        """Play a stage; return whether the agent may go on."""
         workdir = self.trial.plan.place.environment.workdir
         await setup.begin_step(self.sandbox, stage, workdir)
         await setup.wait_for_health(self.sandbox, stage.healthcheck, str(stage.number), stage.user)
@@ -120,8 +120,7 @@ class _Playing:
         services = await self.sandbox.processes()
         saved = await save(self.trial, self.sandbox, stage.number)
         result = Result(saved.blob, services, started_at, time.time(), self.baked_tests)
-        if not stage.is_last:
-            result = await self._graded(stage, result)
+        result, goes_on = await self._graded(stage, result)
         self.inline += saved.inline
         self.final = saved.snapshot
         self.results.append(result)
@@ -135,7 +134,7 @@ class _Playing:
                 saved.snapshot.digest(),
             )
         )
-        return result
+        return goes_on
 
     async def _try(self, stage: Stage, log: Recorder) -> Ended:
         spec, task = self.trial.spec, self.trial.task
@@ -168,15 +167,23 @@ class _Playing:
         if done.exit_code != 0:
             telemetry.logger().info("a collect hook failed", hook=exec_id, said=setup.said(done))
 
-    async def _graded(self, stage: Stage, result: Result) -> Result:
+    async def _graded(self, stage: Stage, result: Result) -> tuple[Result, bool]:
         """Grade a stage before the next one begins, where that decides whether there is one, or
-        where services are part of what is graded and will not be the same afterwards."""
+        where services are part of what is graded and will not be the same afterwards.
+
+        One that cannot be graded ends the try; what is wrong is the verify stage's to find.
+        """
         in_place = result.services > 0 and not stage.grading.is_separate
-        if stage.grading.min_reward is None and not in_place:
-            return result
-        graded, inline = await grade_early(self.trial, stage, Left(result, self.sandbox))
+        if stage.is_last or (stage.grading.min_reward is None and not in_place):
+            return result, True
+        try:
+            graded, inline = await grade_early(self.trial, stage, Left(result, self.sandbox))
+        except TaskError as error:
+            telemetry.logger().info("a step cannot be graded", step=stage.name, reason=str(error))
+            return result, False
         self.inline += inline
-        return replace(result, grader=self.trial.grader, graded=graded)
+        closed = rewards.gate(graded.rewards, stage.grading.min_reward)
+        return replace(result, grader=self.trial.grader, graded=graded), closed is None
 
     async def played(self, requested: ev.TrialRequested) -> Played:
         """Return the fact of it all."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from trialog.sandbox.errors import TaskError
@@ -99,9 +99,14 @@ def counting(rewards: Mapping[str, float]) -> float | None:
         return None
     if COUNTS in rewards:
         return rewards[COUNTS]
-    mean = math.fsum(rewards.values()) / len(rewards)
-    # The sum of two finite numbers can be infinite.
-    return _finite(mean, "the mean of the rewards")
+    return _mean(list(rewards.values()))
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:  # the sum of finite numbers can be infinite, their mean never is
+        return math.fsum(value / len(values) for value in values)
 
 
 def gate(rewards: Mapping[str, float], least: float | Mapping[str, float] | None) -> str | None:
@@ -130,8 +135,5 @@ def combined(steps: Iterable[Rewards], strategy: Literal["mean", "final"] | None
     if strategy == "final":
         return played[-1]
     names = dict.fromkeys(name for rewards in played for name in rewards)
-    means = {
-        name: math.fsum(rewards.get(name, 0.0) for rewards in played) / len(played)
-        for name in names
-    }
+    means = {name: _mean([rewards.get(name, 0.0) for rewards in played]) for name in names}
     return _bounded(means)

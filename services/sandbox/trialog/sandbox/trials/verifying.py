@@ -57,10 +57,7 @@ async def grade_early(trial: Trial, stage: Stage, state: Left) -> tuple[Graded, 
     into = trial.folder / f"early-{stage.number}"
     into.mkdir()
     started_at = time.time()
-    try:
-        mode, found = await grading.grade(stage, state, into)
-    except TaskError as error:
-        raise TaskError(error.name, str(error), await keep(trial, into)) from error
+    mode, found = await grading.grade(stage, state, into)
     digest, inline = await trial.host.blobs.stage(left.pack(into))
     return Graded(mode, found, digest, started_at, time.time()), inline
 
@@ -90,7 +87,7 @@ async def verify(
         mode, found = verifying.outcome()
         reward = rewards.counting(found)
     except TaskError as error:
-        kept = error.record or await keep(trial, folder)
+        kept = await keep(trial, folder)
         raise AttemptFailedError(error.failure, str(error), error.name, kept) from error
     if reward is None:
         kept = await keep(trial, folder)
