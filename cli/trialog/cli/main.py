@@ -23,6 +23,7 @@ from trialog.cli.commands import (
     task_group,
     task_results,
     tasks,
+    trial,
     up,
 )
 
@@ -58,6 +59,7 @@ def build_app() -> typer.Typer:
     runs.register(app)
     fork.register(app)
     results.register(app)
+    trial.register(app)
     compare.register(app)
     export.register(app)
     tasks_group = task_group.register(app)

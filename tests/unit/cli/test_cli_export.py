@@ -288,3 +288,28 @@ def test_trials_of_tasks_show_task_rewards_mode_and_error(trialog: Call, served:
     assert {"hello", "separate", "a=1", "b=0.5", "AgentTimeoutError"} <= set(line.split())
     (found,) = json.loads(trialog("trials", RUN, "-o", "json").out)
     assert (found["task"], found["mode"], found["verifier_reward"]) == ("hello", "separate", None)
+
+
+def test_one_trial_shows_what_became_of_it(trialog: Call, served: Served) -> None:
+    failure = {"stage": "verify", "n": 0, "failure": "task", "error": "X", "message": "no file"}
+    skipped = make_trial(
+        "s0-p1-n0",
+        task="hello",
+        state="skipped",
+        reward=None,
+        skip_reason="retries_exhausted",
+        skip_message="verify",
+        error="RewardFileNotFoundError",
+        failures=[failure],
+    )
+    served.driver.trials[RUN] = [make_trial("s0-p0-n0"), skipped]
+    shown = trialog("trial", f"{RUN}/s0-p1-n0").out
+    fields = dict(line.split(None, 1) for line in shown.splitlines() if len(line.split()) > 1)
+    assert (fields["task"], fields["reward"]) == ("hello", "-")
+    assert fields["state"] == "skipped (retries_exhausted: verify)"
+    assert fields["error"] == "RewardFileNotFoundError"
+    assert fields["verify"].split() == ["0", "task", "X", "no", "file"]
+    reference = trialog("trial", f"{RUN}/s0-p0-n0").out
+    assert "task" not in reference and "failed" not in reference
+    found = json.loads(trialog("trial", f"{RUN}/s0-p1-n0", "-o", "json").out)
+    assert found["failures"] == [failure]
