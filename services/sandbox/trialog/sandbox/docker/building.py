@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import tempfile
+import weakref
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ REPOSITORY = "trialog/task"
 _FORMAT = 1  # raised when the same recipe shall give another image
 _KEPT_OUTPUT_CHARS = 4_000
 _PULL_TIMEOUT_S = 1_800.0
+_LOCK_LOOK_S = 0.1
 # The count is one more than the file's steps: our label is the last.
 _STEP = re.compile(r"Step \d+/\d+ : (.*)", re.DOTALL)
 _OWN_WORDS = (" ---> ", "Removing intermediate container")
@@ -53,6 +55,7 @@ class Builder:
         self._daemon = daemon
         self._locks = locks
         self._imported = Imported(daemon)
+        self._building = weakref.WeakValueDictionary[str, asyncio.Lock]()
 
     async def identify(self, recipe: Recipe) -> str:
         """Return the digest of a recipe; see the seam."""
@@ -63,7 +66,8 @@ class Builder:
         plan = await self._plan(recipe)
         with contextlib.suppress(ImageError):
             return await self.find(plan.digest)
-        async with _locked(self._locks / f"{plan.digest}.lock"):
+        ours = self._building.setdefault(plan.digest, asyncio.Lock())
+        async with ours, _locked(self._locks / f"{plan.digest}.lock"):
             with contextlib.suppress(ImageError):
                 return await self.find(plan.digest)
             if plan.ready:
@@ -231,7 +235,15 @@ def _digest(parts: dict[str, Any]) -> str:
 
 @contextlib.asynccontextmanager
 async def _locked(path: Path) -> AsyncGenerator[None]:
-    """Hold a lock among all processes of this host that share the folder."""
+    """Hold a lock among all processes of this host that share the folder.
+
+    It is asked for now and then: threads that wait for it would be missing to who holds it.
+    """
     with path.open("w") as file:
-        await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(_LOCK_LOOK_S)
         yield
