@@ -98,19 +98,21 @@ def part_of(path: str) -> str:
 
 
 def settled(files: Files) -> dict[str, Entry]:
-    """Return the entries with every link checked, in order of their paths.
+    """Return the entries with every link checked, in order of their paths; folders that are there
+    by what is in them, as in an archive, are entries too.
 
     A link within its part stays a link. One to a file of another part becomes that file, since
     parts are handed over apart and the link would lead nowhere. Raises TaskProblem for a link that
     leads out of the folder, nowhere, in a circle, or to another part's folder.
     """
+    whole = dict(files)
     for path in files:
         above = path.rpartition("/")[0]
         while above:
-            if above in files and files[above].kind != "dir":
+            if whole.setdefault(above, Entry("dir")).kind != "dir":
                 raise TaskProblem(path, f"lies below {above}, which is no folder")
             above = above.rpartition("/")[0]
-    return {path: _settled(files, path) for path in sorted(files)}
+    return {path: _settled(whole, path) for path in sorted(whole)}
 
 
 def _settled(files: Files, path: str) -> Entry:
@@ -121,11 +123,12 @@ def _settled(files: Files, path: str) -> Entry:
     if part != path and _stays(files, path, part.count("/") + 1):
         return entry
     found = resolve(files, path)
-    there = files.get(found)
+    there = files.get(found) if found else Entry("dir")
     if there is None:
         raise TaskProblem(path, f"the link to {entry.target} leads nowhere", "remove it")
     if there.kind == "dir":
-        what = f"the link leads to the folder {found}, which is not handed over together with it"
+        named = f"the folder {found}" if found else "the task's own folder"
+        what = f"the link leads to {named}, which is not handed over together with it"
         raise TaskProblem(path, what, "copy the folder")
     return there
 

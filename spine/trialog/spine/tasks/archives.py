@@ -10,7 +10,7 @@ from __future__ import annotations
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -129,6 +129,7 @@ def tasks_in(tar: IO[bytes]) -> Iterator[Read]:
             fileobj=tar, mode="r:", tarinfo=_Member, encoding="utf-8", errors="surrogateescape"
         ) as archive:
             members = _members(archive)
+            _check_end(tar, members.values())
             tree = _tree(members)
             for name, home in _homes(tree):
                 yield _read(archive, dict(_inside(members, tree, home)), name)
@@ -152,6 +153,20 @@ def _members(archive: tarfile.TarFile) -> dict[str, tarfile.TarInfo]:
             raise TaskProblem("", f"the archive has more than {MAX_MEMBERS} members")
         found[path] = member
     return found
+
+
+def _check_end(tar: IO[bytes], members: Iterable[tarfile.TarInfo]) -> None:
+    """Raise TaskProblem where a tar does not end as one does: what reads it takes a broken header
+    for its end, and would miss what comes after."""
+    last = max(members, key=lambda member: member.offset_data, default=None)
+    end = 0
+    if last is not None:
+        size = last.size if last.isreg() else 0
+        end = last.offset_data + -(-size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+    tar.seek(end)
+    if tar.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+        where = f"after {last.name}" if last is not None else "at its beginning"
+        raise TaskProblem("", f"the archive is cut short or broken {where}")
 
 
 def _tree(members: Mapping[str, tarfile.TarInfo]) -> dict[str, set[str]]:

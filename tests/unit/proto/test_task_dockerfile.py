@@ -1,0 +1,47 @@
+"""Which images a Dockerfile is built from."""
+
+from __future__ import annotations
+
+import pytest
+from trialog.proto.tasks.dockerfile import UnknownImageError, bases
+
+
+@pytest.mark.parametrize(
+    ("text", "images"),
+    [
+        ("FROM debian:bookworm-slim\n", ["debian:bookworm-slim"]),
+        ("from ubuntu\nRUN echo FROM x\n", ["ubuntu"]),
+        ("# FROM a\n\n   FROM   b   AS   base  \nFROM base\n", ["b"]),
+        ("FROM --platform=linux/amd64 a AS one\nFROM b AS Two\nFROM two\n", ["a", "b"]),
+        ("ARG V=3.12\nFROM python:${V}-slim\n", ["python:3.12-slim"]),
+        ("ARG V\nFROM python:${V:-3.11}\n", ["python:3.11"]),
+        ("ARG A=\"x\" B='y'\nFROM $A/$B\n", ["x/y"]),
+        ("ARG V=1\nFROM a${V:+-slim}\n", ["a-slim"]),
+        ("FROM scratch\nCOPY --from=busybox:1 /bin/sh /bin/sh\n", ["busybox:1"]),
+        ("FROM a\nCOPY --from=0 /x /x\n", ["a"]),
+        ("FROM a AS build\nFROM b\nCOPY --from=build --chown=1 /x /x\n", ["a", "b"]),
+        ("FROM \\\n  a \\\n  AS b\n", ["a"]),
+        ("# escape=`\nFROM `\n a\nRUN dir C:\\\nRUN x\n", ["a"]),
+        ("FROM a\nRUN <<EOF\nFROM b\nEOF\nRUN <<-'X' cat\nFROM c\n\tX\nFROM d\n", ["a", "d"]),
+        ("FROM a\nRUN x \\\n# FROM b\n && y\n", ["a"]),
+        ("FROM a\nFROM a\n", ["a"]),
+        ("FROM reg.example:5000/a/b@sha256:00\r\nRUN x\r\n", ["reg.example:5000/a/b@sha256:00"]),
+    ],
+)
+def test_images_are_named_in_order(text: str, images: list[str]) -> None:
+    assert bases(text) == images
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "there is no FROM"),
+        ("RUN x\n", "there is no FROM"),
+        ("FROM\n", "names no image"),
+        ("ARG BASE\nFROM $BASE\n", "without a default"),
+        ("FROM ${BASE}\n", "without a default"),
+    ],
+)
+def test_an_image_that_nobody_names_is_said(text: str, said: str) -> None:
+    with pytest.raises(UnknownImageError, match=said):
+        bases(text)
