@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import secrets
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 from trialog.sandbox.bubblewrap import whole
+from trialog.sandbox.bubblewrap.bench import BuildBench
 from trialog.sandbox.bubblewrap.home import Home
+from trialog.sandbox.bubblewrap.rooted import RootedSandbox
 from trialog.sandbox.bubblewrap.tools import Tools
 from trialog.sandbox.errors import ImageError, ProviderUnavailableError
 from trialog.sandbox.images import Image, ImageSpec, Recipe
 from trialog.sandbox.rootfs import recipe as recipes
 from trialog.sandbox.rootfs import state
 from trialog.sandbox.rootfs.library import Library
+from trialog.sandbox.rootfs.recipe import Plan, PlannedStage
+from trialog.sandbox.rootfs.runner import Builder
 from trialog.sandbox.rootfs.store import ImageStore, Stored
+
+OpenSandbox = Callable[[str, Stored], Awaitable[RootedSandbox]]
 
 
 class Images:
@@ -25,13 +34,35 @@ class Images:
         self._store = ImageStore(root / f"images-{kind}", tools.base)
         self._library = Library(self._store)
 
-    async def build(self, recipe: Recipe) -> Image:
-        """Return a recipe's image; see the seam."""
+    async def build(self, recipe: Recipe, open_sandbox: OpenSandbox) -> Image:
+        """Return a recipe's image; see the seam. One process builds it, others wait for that."""
         plan = await asyncio.to_thread(recipes.plan, recipe)
         known = self._store.find(plan.digest)
-        if known is None:
-            known = await asyncio.to_thread(self._from_base, plan)
+        if known is not None:
+            return known.image
+        async with self._store.locked(f"image-{plan.digest}"):
+            known = self._store.find(plan.digest)
+            if known is None:
+                made = await self._make(plan, open_sandbox)
+                kept = replace(made, image=replace(made.image, digest=plan.digest))
+                known = await asyncio.to_thread(self._store.keep, kept)
         return known.image
+
+    async def _make(self, plan: Plan, open_sandbox: OpenSandbox) -> Stored:
+        if plan.base is not None:
+            return await asyncio.to_thread(self._library.base, plan.base)
+        opened = itertools.count()
+
+        async def open_bench(begun: Stored) -> BuildBench:
+            name = f"build-{plan.digest[:16]}-{next(opened)}-{secrets.token_hex(4)}"
+            sandbox = await open_sandbox(name, begun)
+            return BuildBench(sandbox, begun, self._store, name)
+
+        async def base_of(stage: PlannedStage) -> Stored:
+            assert not isinstance(stage.base, int)
+            return await asyncio.to_thread(self._library.base, stage.base)
+
+        return await Builder(plan, open_bench).build(base_of)
 
     def find(self, digest: str) -> Stored:
         """Return an image that is here. Raises ImageError."""
@@ -51,11 +82,6 @@ class Images:
     def sweep(self) -> None:
         """Remove what dead builders left."""
         self._store.sweep()
-
-    def _from_base(self, plan: recipes.Plan) -> Stored:
-        assert plan.base is not None
-        base = self._library.base(plan.base)
-        return self._store.keep(replace(base, image=replace(base.image, digest=plan.digest)))
 
 
 def check_network(spec: ImageSpec) -> None:

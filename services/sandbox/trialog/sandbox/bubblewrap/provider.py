@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from trialog.sandbox.bubblewrap import cgroups, home, spawn
+from trialog.sandbox.bubblewrap import bench, cgroups, home, spawn
 from trialog.sandbox.bubblewrap.home import Home, Record, Rooted
 from trialog.sandbox.bubblewrap.images import Images, check_network
 from trialog.sandbox.bubblewrap.living import Living
@@ -123,13 +123,15 @@ class BubblewrapProvider:
 
     async def build(self, recipe: Recipe) -> Image:
         """Return a recipe's image; see the seam."""
-        return await self._find_images().build(recipe)
+        return await self._find_images().build(recipe, self._open_bench)
 
     async def start(self, sandbox_id: str, spec: ImageSpec) -> RootedSandbox:
         """Start a sandbox from an image; see the seam."""
         check_network(spec)
         stored = self._find_images().find(spec.image)
-        made = await self._make(sandbox_id, spec.image, partial(self._root_in, spec, stored))
+        made = await self._make(
+            sandbox_id, spec.image, partial(self._root_in, spec, stored, self._orphan_s)
+        )
         assert isinstance(made, RootedSandbox)
         return made
 
@@ -179,6 +181,20 @@ class BubblewrapProvider:
             home, process, begun_at = await loop.run_in_executor(self._thread, start, sandbox_id)
             return await self._adopt(self._living(sandbox_id, home, process, begun_at))
 
+    async def _open_bench(self, name: str, begun: Stored) -> RootedSandbox:
+        """Start a sandbox that an image is built in; it dies with us, whatever ``orphan_s``."""
+        spec = ImageSpec("", bench.LIMITS)
+        loop = asyncio.get_running_loop()
+        start = partial(self._root_in, spec, begun, 0.0)
+        home, process, begun_at = await loop.run_in_executor(self._thread, start, name)
+        made = RootedSandbox(name, home, process, self._forget, begun_at)
+        try:
+            await made.ready()
+        except BaseException:  # also on cancellation nothing may stay behind
+            await made.destroy()
+            raise
+        return made
+
     async def _attach(self, sandbox_id: str) -> BubblewrapSandbox | RootedSandbox:
         known = self._sandboxes.get(sandbox_id)
         if known is not None and not known.ended:
@@ -223,18 +239,18 @@ class BubblewrapProvider:
             process = spawn.over_world(tools, home, world, self._orphan_ttl_s)
         return home, process, begun_at
 
-    def _root_in(self, spec: ImageSpec, stored: Stored, sandbox_id: str) -> _Made:
+    def _root_in(self, spec: ImageSpec, stored: Stored, orphan_s: float, sandbox_id: str) -> _Made:
         """Start a sandbox from an image (blocking, in the spawner's thread)."""
         begun_at = time.perf_counter()
         tools, images = self._find_tools(), self._find_images()
         rooted = Rooted.of(stored.image, Defaults.of(stored.image, spec), tools.base)
-        outlives = self._orphan_s > 0
+        outlives = orphan_s > 0
         record = Record(
             spec.image, spec.limits, secrets.token_hex(8), outlives=outlives, rooted=rooted
         )
         with spawn.made(tools, self._run, sandbox_id, record) as home:
             images.fill(home, spec)
-            process = spawn.in_root(tools, home, images.whole(home, stored), self._orphan_s)
+            process = spawn.in_root(tools, home, images.whole(home, stored), orphan_s)
         return home, process, begun_at
 
     def _find_tools(self) -> Tools:

@@ -39,7 +39,7 @@ class RootedSandbox(Living):
         super().__init__(sandbox_id, home, process, on_end, begun_at)
         assert home.record.rooted is not None
         self._rooted: Rooted = home.record.rooted
-        self._guest = Guest(self._ask, self.limits, self._rooted.defaults())
+        self.guest = Guest(self._ask, self.limits, self._rooted.defaults())
         self._running = 0
         self._woken = asyncio.Event()
         self._over_disk = 0
@@ -73,7 +73,7 @@ class RootedSandbox(Living):
         self._running += 1
         self._woken.set()
         try:
-            result = await self._guest.exec(
+            result = await self.guest.exec(
                 exec_id,
                 argv,
                 cwd=cwd,
@@ -93,25 +93,25 @@ class RootedSandbox(Living):
 
     async def read(self, path: str, limit_bytes: int) -> bytes:
         """Return a regular file's bytes; see the seam."""
-        return await self._guest.read(path, limit_bytes)
+        return await self.guest.read(path, limit_bytes)
 
     async def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
         """Put a file in place; see the seam."""
-        await self._guest.write(path, data, mode)
+        await self.guest.write(path, data, mode)
 
     async def upload(self, source: Path, target: str) -> None:
         """Copy a folder in; see the seam."""
-        await self._guest.upload(source, target)
+        await self.guest.upload(source, target)
 
     async def download(
         self, source: str, target: Path, limit_bytes: int, exclude: Sequence[str] = ()
     ) -> Pulled:
         """Copy a file or folder out; see the seam."""
-        return await self._guest.download(source, target, limit_bytes, exclude)
+        return await self.guest.download(source, target, limit_bytes, exclude)
 
     async def processes(self) -> int:
         """Return how many processes live inside; see the seam."""
-        return await self._guest.processes()
+        return await self.guest.processes()
 
     async def save(self, target: Path, limit_bytes: int) -> Snapshot:
         """Write what differs from the image, while all inside stands still; see the seam.
@@ -134,6 +134,17 @@ class RootedSandbox(Living):
     async def ask(self, request: bytes) -> bytes:
         """Send a request to PID 1 and return its reply; for the builder."""
         return await self._ask(request)
+
+    @property
+    def upper(self) -> Path:
+        """Where what it wrote lies on the host; for the builder."""
+        return self._home.upper
+
+    async def stop(self) -> None:
+        """End all inside, PID 1 too, and leave what was written; only ``destroy`` comes after."""
+        self._ended = True
+        self._unwatch()
+        await asyncio.to_thread(self._home.kill)
 
     async def destroy(self) -> None:
         """Kill PID 1 and remove everything; a second call waits for the first."""

@@ -114,12 +114,13 @@ def chunk_request(path: str, offset: int, length: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One path below a folder; ``kind`` is f, d, l (symlink) or o (other)."""
+    """One path below a folder; ``kind`` is f, d, l (symlink, to ``target``) or o (other)."""
 
     kind: str
     mode: int
     size: int
     path: str
+    target: bytes = b""
 
 
 def list_request(path: str, limit: int, exclude: Sequence[str]) -> bytes:
@@ -137,7 +138,9 @@ def listing(path: str, body: bytes) -> tuple[list[Listed], bool]:
     for _ in range(count):
         kind, mode, size = struct.unpack_from(">cIQ", body, at)
         name, at = _take(body, at + 13)
-        found.append(Listed(kind.decode(), mode, size, name.decode("utf-8", "surrogateescape")))
+        target, at = _take(body, at)
+        path_below = name.decode("utf-8", "surrogateescape")
+        found.append(Listed(kind.decode(), mode, size, path_below, target))
     return found, bool(cut)
 
 

@@ -74,6 +74,7 @@ void kill_everything(void (*on_end)(struct run *));
 /* procs.c */
 void kill_tree(pid_t session);
 int64_t census(int64_t *processes);
+int64_t count_beside(const char *states);
 int freeze_everything(void);
 void thaw_everything(void);
 

@@ -14,6 +14,7 @@
 
 #define MAX_MARKED 4096
 #define FREEZE_MS 5000
+#define VFORK_MS 20
 
 static int slurp(const char *pid, const char *name, char *into, size_t size) {
     char path[64];
@@ -77,8 +78,8 @@ static char state_of(const char *pid) {
 }
 
 /* How many processes are in none of the states. */
-static int not_in(const char *states) {
-    int n = 0;
+int64_t count_beside(const char *states) {
+    int64_t n = 0;
     DIR *dir = opendir("/proc");
     if (!dir) return 1;
     for (struct dirent *e; (e = readdir(dir));)
@@ -86,6 +87,35 @@ static int not_in(const char *states) {
             n += !strchr(states, state_of(e->d_name));
     closedir(dir);
     return n;
+}
+
+/* Whether a process has a child that was stopped. */
+static int has_stopped_child(pid_t of) {
+    int found = 0;
+    DIR *dir = opendir("/proc");
+    if (!dir) return 0;
+    for (struct dirent *e; !found && (e = readdir(dir));) {
+        pid_t parent, sid;
+        if (!isdigit((unsigned char)e->d_name[0]) || state_of(e->d_name) != 'T') continue;
+        found = parents(e->d_name, &parent, &sid) && parent == of;
+    }
+    closedir(dir);
+    return found;
+}
+
+/* Nothing stops a parent in vfork (D) while its child, stopped, has not executed anything: it
+ * stands by itself. A D of another kind is over soon, and is waited for. */
+static int all_stand(int patient) {
+    int all = 1;
+    DIR *dir = opendir("/proc");
+    if (!dir) return 0;
+    for (struct dirent *e; all && (e = readdir(dir));) {
+        if (!isdigit((unsigned char)e->d_name[0]) || !strcmp(e->d_name, "1")) continue;
+        char state = state_of(e->d_name);
+        all = strchr("TtZX", state) || (state == 'D' && patient && has_stopped_child(atoi(e->d_name)));
+    }
+    closedir(dir);
+    return all;
 }
 
 static pid_t stood[MAX_MARKED]; /* what was stopped by others, and stays so when we go on */
@@ -103,8 +133,10 @@ int freeze_everything(void) {
     closedir(dir);
     kill(-1, SIGSTOP);
     struct timespec pause = {0, 500000};
-    for (int64_t until = now_ms() + FREEZE_MS; not_in("TtZX"); nanosleep(&pause, NULL))
-        if (now_ms() > until) return -1;
+    for (int64_t began = now_ms(); !all_stand(now_ms() - began > VFORK_MS);) {
+        if (now_ms() - began > FREEZE_MS) return -1;
+        nanosleep(&pause, NULL);
+    }
     return 0;
 }
 

@@ -37,14 +37,16 @@ static char kind_of(mode_t mode) {
     return S_ISREG(mode) ? 'f' : S_ISDIR(mode) ? 'd' : S_ISLNK(mode) ? 'l' : 'o';
 }
 
-static void entry(struct listing *l, const struct stat *st) {
-    char kind = kind_of(st->st_mode);
+static void entry(struct listing *l, const struct stat *st, int dir, const char *name) {
+    char kind = kind_of(st->st_mode), target[MAX_PATH_BYTES];
+    ssize_t n = kind == 'l' ? readlinkat(dir, name, target, sizeof target) : 0;
     l->count++;
     buf_add(&l->out, &kind, 1);
     buf_u32(&l->out, st->st_mode & 07777);
     buf_u32(&l->out, (uint32_t)((uint64_t)st->st_size >> 32));
     buf_u32(&l->out, (uint32_t)st->st_size);
     buf_str(&l->out, l->path, strlen(l->path));
+    buf_str(&l->out, target, n > 0 ? (size_t)n : 0);
 }
 
 /* Takes over the descriptor. */
@@ -67,7 +69,7 @@ static void walk(struct listing *l, int fd, int depth) {
         if (length) l->path[length] = '/';
         strcpy(l->path + length + (length > 0), e->d_name);
         if (!excluded(l) && !fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW)) {
-            entry(l, &st);
+            entry(l, &st, dirfd(dir), e->d_name);
             int sub = S_ISDIR(st.st_mode)
                           ? open_plain(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY)
                           : -1;
@@ -79,7 +81,8 @@ static void walk(struct listing *l, int fd, int depth) {
 }
 
 /* Request: path, u32 limit, u32 count of patterns, those. Reply: u8 whether it
- * was cut short, u32 count, entries of kind (f, d, l, o), u32 mode, u64 size, path below. A file has one entry, whose path is empty. */
+ * was cut short, u32 count, entries of kind (f, d, l, o), u32 mode,
+ * u64 size, path below, a symlink's target. A file has one entry, whose path is empty. */
 void tree_list(struct cursor *c, struct buf *reply) {
     struct listing l = {0};
     struct stat st;
@@ -95,7 +98,7 @@ void tree_list(struct cursor *c, struct buf *reply) {
     if (bad) {
         answer_errno(reply);
     } else {
-        if (sub < 0) entry(&l, &st);
+        if (sub < 0) entry(&l, &st, fd, "");
         else walk(&l, sub, 0);
         buf_add(reply, "", 1); /* ST_OK */
         buf_add(reply, &l.cut, 1);

@@ -27,15 +27,17 @@ def open_folder(top: int, path: str, *, follow: bool) -> int:
     return fd
 
 
-def make_folder(top: int, path: str, *, follow: bool) -> int:
-    """Open a folder as ``open_folder`` does, making what is missing of it."""
+def make_folder(top: int, path: str, owner: int | None, *, follow: bool) -> int:
+    """Open a folder as ``open_folder`` does; what is missing of it is made, and given an owner."""
     try:
         return open_folder(top, path, follow=follow)
     except FileNotFoundError:
         parent, _, name = path.rpartition("/")
-        above = make_folder(top, parent, follow=follow)
+        above = make_folder(top, parent, owner, follow=follow)
         try:
             os.mkdir(name, 0o755, dir_fd=above)
+            if owner is not None:
+                os.chown(name, owner, owner, dir_fd=above, follow_symlinks=False)
         except FileExistsError:  # a symlink that leads nowhere
             raise NotADirectoryError(20, "is not a folder", path) from None
         finally:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from trialog.sandbox.errors import ImageError, SnapshotRefusedError
 from trialog.sandbox.rootfs import beneath
-from trialog.sandbox.rootfs.unpack import IDS, NOBODY, Unpacker, inner_path, members
+from trialog.sandbox.rootfs.unpack import IDS, Unpacker, inner_path, members
 from trialog.sandbox.snapshot import Snapshot, SnapshotEntry
 
 MAX_DEPTH = 128
@@ -31,9 +31,7 @@ _HEADER = f"SCHILY.xattr.{OPAQUE}"
 _CHUNK_BYTES = 1 << 20
 
 
-def pack(
-    upper: Path, target: Path, limit_bytes: int, *, base: int | None = None
-) -> Snapshot:
+def pack(upper: Path, target: Path, limit_bytes: int, *, base: int | None = None) -> Snapshot:
     """Write an upper folder to a file and list it.
 
     ``base`` is what owners' ids have more on this host than inside; None: all is root's. Raises

@@ -10,13 +10,14 @@ renamed: several processes may share the store, and a crash leaves nothing under
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import fcntl
 import json
 import os
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from trialog.sandbox.trees import remove_tree
 from trialog.sandbox.worlds.store import sync_filesystem, sync_folder
 
 _ASIDE = ".new-"
+_LOCK_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,18 @@ class ImageStore:
         """Hold a name among all processes that share the store (blocking)."""
         with (self._locks / name).open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.asynccontextmanager
+    async def locked(self, name: str) -> AsyncGenerator[None]:
+        """Hold a name as ``lock`` does, without blocking the loop while another holds it."""
+        with (self._locks / name).open("wb") as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    await asyncio.sleep(_LOCK_PAUSE_S)
             yield
 
     def sweep(self) -> None:

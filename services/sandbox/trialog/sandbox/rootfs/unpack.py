@@ -24,7 +24,7 @@ MAX_BYTES = 64 << 30
 MAX_ENTRIES = 2_000_000
 MAX_PATH_BYTES = 4000
 IDS = 65_536
-_NOBODY = 65_534
+NOBODY = 65_534
 _LATEST_MTIME = 1 << 40
 
 
@@ -88,7 +88,8 @@ class Unpacker:
         above, _, name = path.rpartition("/")
         if self._near is None or self._near[0] != above:
             self._leave()
-            self._near = above, beneath.make_folder(self._top, above, follow=self._follow)
+            found = beneath.make_folder(self._top, above, self._base, follow=self._follow)
+            self._near = above, found
         return self._near[1], name
 
     def clear(self, parent: int, name: str) -> bool:
@@ -147,7 +148,7 @@ class Unpacker:
 
     def _own(self, at: int | str, parent: int | None, member: tarfile.TarInfo) -> None:
         if self._base is not None:
-            uid, gid = (id_ if 0 <= id_ < IDS else _NOBODY for id_ in (member.uid, member.gid))
+            uid, gid = (id_ if 0 <= id_ < IDS else NOBODY for id_ in (member.uid, member.gid))
             uid, gid = uid + self._base, gid + self._base
             if isinstance(at, int):
                 os.fchown(at, uid, gid)
