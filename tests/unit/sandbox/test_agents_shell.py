@@ -130,11 +130,12 @@ async def test_a_command_has_no_more_than_the_try_has_left() -> None:
 async def test_a_command_over_the_try_ends_it_and_one_over_its_own_time_does_not() -> None:
     sh = shell(Box(ExecResult(-9, b"early", timed_out=True)))
     assert (await sh.exec("x", timeout_s=5)).timed_out
-    with pytest.raises(TrialTimedOutError, match="60 s") as caught:
-        await sh.exec("x")
-    assert caught.value.name == "AgentTimeoutError"
+    for timeout_s in (None, 500):
+        with pytest.raises(TrialTimedOutError, match="60 s") as caught:
+            await sh.exec("x", timeout_s=timeout_s)
+        assert caught.value.name == "AgentTimeoutError"
     told = [call.result for step in sh.log.steps for call in step.calls]
-    assert told == ["early\n[killed: over its time]"] * 2
+    assert told == ["early\n[killed: over its time]"] * 3
 
 
 async def test_after_the_deadline_nothing_is_asked_of_the_sandbox() -> None:
