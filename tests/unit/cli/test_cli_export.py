@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
@@ -240,6 +242,20 @@ def test_a_disk_that_takes_nothing_is_told(trialog: Call, tmp_path: Path) -> Non
     for kind in ("harbor", "jsonl", "parquet"):
         done = trialog("export", RUN, "--format", kind, "-o", tmp_path / "file" / "x")
         assert done.code == 2 and "Not a directory" in done.told, done.told
+
+
+def test_a_reader_that_goes_away_is_no_error(served: Served) -> None:
+    rows(served)
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "trialog.cli.main", "export", RUN, "--format", "jsonl"],
+        env=os.environ | {"TRIALOG_URL": served.url},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_a_run_that_is_not_there_writes_nothing(trialog: Call, tmp_path: Path) -> None:

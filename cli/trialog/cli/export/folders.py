@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ENDED = frozenset({"judged", "skipped", "cancelled"})
 JOB_FILES = ("config.json", "result.json")
 _IN_MEMORY = 8 << 20
-_PAGE = 1000
+_PAGE = 200  # a page holds what each trial's agent did
 
 
 class Exported(NamedTuple):

@@ -11,6 +11,8 @@ import msgspec
 from trialog.driver.export.layout import Path
 from trialog.driver.export.unpack import Allowance
 
+_READ_BYTES = 1 << 16
+
 
 class Archive:
     """Takes files by path; the first of a path counts, and none is a folder of another."""
@@ -41,8 +43,10 @@ class Archive:
         return _as_compared(path) in self._files
 
     def add_json(self, path: Path, content: Any) -> bool:
-        """Add a value as JSON text, indented for people."""
-        text = msgspec.json.format(msgspec.json.encode(content), indent=2)
+        """Add a value as JSON text: indented for people, unless it is as long as token ids are."""
+        text = msgspec.json.encode(content)
+        if len(text) <= _READ_BYTES:
+            text = msgspec.json.format(text, indent=2)
         return self.add(path, text + b"\n")
 
     def close(self) -> None:

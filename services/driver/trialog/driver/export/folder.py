@@ -205,8 +205,9 @@ def _results(writing: _Writing, kept: Kept, documents: list[Json]) -> None:
         text = f"{exception['exception_type']}: {exception['exception_message']}\n"
         archive.add(("exception.txt",), text.encode(errors="replace"))
     archive.add_json(("config.json",), result.config(about))
+    task = trial.run.task(trial.facts.trial_id)
     told = {"left_out": list(_told(left)), "more_left_out": left.more_left_out}
-    archive.add_json(("trialog.json",), trial.doc | told)
+    archive.add_json(("trialog.json",), trial.doc | {"task": task and task.name} | told)
     archive.add_json(("result.json",), result.result(about))
 
 
