@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import platform
 import re
 import shutil
 import subprocess
@@ -87,9 +88,16 @@ def oci_layout(folder: Path, layers: list[bytes], config: Mapping[str, object]) 
         return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(data)}
 
     prefix = "application/vnd.oci.image"
+    plain = [f"sha256:{hashlib.sha256(gzip.decompress(data)).hexdigest()}" for data in layers]
+    settings = {
+        "architecture": "amd64" if platform.machine() == "x86_64" else "arm64",
+        "os": "linux",
+        "config": config,
+        "rootfs": {"type": "layers", "diff_ids": plain},
+    }
     manifest = {
         "schemaVersion": 2,
-        "config": blob(json.dumps({"config": config}).encode(), f"{prefix}.config.v1+json"),
+        "config": blob(json.dumps(settings).encode(), f"{prefix}.config.v1+json"),
         "layers": [blob(data, f"{prefix}.layer.v1.tar+gzip") for data in layers],
     }
     described = blob(json.dumps(manifest).encode(), f"{prefix}.manifest.v1+json")

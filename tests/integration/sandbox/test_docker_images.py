@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tarfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support import dockerd
 from support.docker_sandboxes import build, docker_provider, sh
+from support.rootfs import layer, oci_layout, programs, rootfs_tar
 from support.waiting import until
 from trialog.sandbox.docker.building import tag
+from trialog.sandbox.docker.declared import REPOSITORY
 from trialog.sandbox.docker.provider import DockerProvider
 from trialog.sandbox.errors import ImageError
 from trialog.sandbox.images import ImageSpec, Recipe
@@ -155,30 +156,52 @@ async def test_a_ready_image_by_name(provider: DockerProvider, context: Path) ->
         await provider.identify(replace(recipe, docker_image=None))
 
 
+@pytest.fixture
+def only_here() -> Iterator[None]:
+    """Remove the bases that a test imported."""
+    before = set(imported())
+    yield
+    for name in set(imported()) - before:
+        dockerd.docker("rmi", "-f", name)
+
+
+def imported() -> list[str]:
+    return dockerd.docker("images", "--format", "{{.Repository}}:{{.Tag}}", REPOSITORY).split()
+
+
+@pytest.mark.usefixtures("only_here")
 async def test_a_base_that_the_run_declares(provider: DockerProvider, context: Path) -> None:
     """Under its own name: what the daemon has under the Dockerfile's name stays as it is."""
-    image = await build(provider, context)
-    busy = await provider.start("one", ImageSpec(image.digest))
-    await sh(
-        busy,
-        "1",
-        "cd / && tar cf /r.tar bin lib lib64 usr/bin usr/lib64 usr/lib/x86_64-linux-gnu etc",
-    )
-    await busy.download("/r.tar", context.parent / "rootfs", 1 << 30)
-    source = context.parent / "rootfs/r.tar"
-    with tarfile.open(source, "a") as archive:
-        archive.add(context / "data/a.txt", "declared")
-    name = "registry.example/declared:1"
-    recipe = Recipe(context, images={name: f"tar:{source}"})
-    (context / "Dockerfile").write_text(f"FROM {name}\nRUN cp /declared /copied\n")
+    source = rootfs_tar(context.parent / "rootfs.tar.gz", {"declared": b"by the run"})
+    recipe = Recipe(context, images={dockerd.BASE: f"tar:{source}"})
+    base = dockerd.docker("image", "inspect", "-f", "{{.Id}}", dockerd.BASE)
+    (context / "Dockerfile").write_text(BASE + "RUN cp /declared /copied\n")
     built = await provider.build(recipe)
-    sandbox = await provider.start("two", ImageSpec(built.digest))
-    assert await sandbox.read("/copied", 100) == b"alpha\n"
-    assert name not in dockerd.docker("images", "--format", "{{.Repository}}:{{.Tag}}")
-    with pytest.raises(ImageError, match=r"host.*tar:PATH"):
-        await provider.build(replace(recipe, images={name: "host"}))
+    sandbox = await provider.start("one", ImageSpec(built.digest))
+    assert await sandbox.read("/copied", 100) == b"by the run"
+    assert dockerd.docker("image", "inspect", "-f", "{{.Id}}", dockerd.BASE) == base
+    with pytest.raises(ImageError, match=r"'host'.*tar:PATH"):
+        await provider.build(replace(recipe, images={dockerd.BASE: "host"}))
     with pytest.raises(ImageError, match="nowhere"):
-        await provider.build(replace(recipe, images={name: "tar:/nowhere"}))
+        await provider.build(replace(recipe, images={dockerd.BASE: "tar:/nowhere"}))
+    (context.parent / "broken.tar").write_bytes(b"no archive" * 100)
+    with pytest.raises(ImageError, match=r"broken\.tar cannot be imported"):
+        await provider.build(
+            replace(recipe, images={dockerd.BASE: f"tar:{context.parent / 'broken.tar'}"})
+        )
+
+
+@pytest.mark.usefixtures("only_here")
+async def test_a_base_in_an_image_layout(provider: DockerProvider, context: Path) -> None:
+    layers = [layer({**programs(), "a": b"a", "b": b"b"}), layer({".wh.a": b"", "c": b"c"})]
+    config = {"Env": ["PATH=/usr/bin", "WHO=layout"], "WorkingDir": "/usr", "User": "7:8"}
+    layout = oci_layout(context.parent / "layout", layers, config)
+    recipe = Recipe(context, None, docker_image="x/y:1", images={"x/y:1": f"oci:{layout}:latest"})
+    image = await provider.build(recipe)
+    assert (image.env["WHO"], image.workdir, image.user) == ("layout", "/usr", 7)
+    sandbox = await provider.start("one", ImageSpec(image.digest))
+    assert (await sandbox.exec("1", ["sh", "-c", "cd / && cat b c; id -u; ls a"])).exit_code != 0
+    assert (await sandbox.exec("2", ["sh", "-c", "cd / && cat b c; id -u"])).stdout == b"bc7\n"
 
 
 async def test_two_workers_build_once(context: Path, tmp_path: Path) -> None:

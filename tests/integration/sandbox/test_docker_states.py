@@ -60,6 +60,25 @@ async def test_a_state_starts_as_it_was_left(provider: DockerProvider, tmp_path:
     assert again.digest() == snapshot.digest()
 
 
+async def test_what_an_image_calls_a_volume_is_saved(
+    provider: DockerProvider, tmp_path: Path
+) -> None:
+    text = (
+        TEXT
+        + "RUN useradd -u 77 keeper && mkdir /data && echo image > /data/a && chown 77 /data/a\n"
+        'ENV SAID="a \\"b\\" $c \\\\d" EMPTY=\nWORKDIR /app\nUSER keeper\nVOLUME ["/data"]\n'
+    )
+    image = await build(provider, tmp_path / "c", text)
+    assert (image.workdir, image.user) == ("/app", "keeper")
+    assert (image.env["SAID"], image.env["EMPTY"]) == ('a "b"  \\d', "")
+    sandbox = await provider.start("one", ImageSpec(image.digest))
+    said = await sh(sandbox, "1", "stat -c %u /data/a && echo more >> /data/a && cat /data/a")
+    assert said.stdout == b"77\nimage\nmore\n"
+    await sandbox.save(tmp_path / "state", 1 << 30)
+    again = await provider.start("two", ImageSpec(image.digest, states=(tmp_path / "state",)))
+    assert await again.read("/data/a", 100) == b"image\nmore\n"
+
+
 async def test_states_lie_over_one_another(provider: DockerProvider, tmp_path: Path) -> None:
     image = await build(provider, tmp_path / "c", TEXT)
     left: list[Path] = []

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trialog.sandbox.docker import context, dockerfile
+from trialog.sandbox.docker import context, dockerfile, flat
 from trialog.sandbox.docker.container import LABEL
 from trialog.sandbox.docker.daemon import Daemon, DaemonError
-from trialog.sandbox.docker.declared import Imported
+from trialog.sandbox.docker.declared import Declared
 from trialog.sandbox.errors import ImageError
 from trialog.sandbox.images import Image, Recipe, User
+from trialog.sandbox.rootfs import bases
 
 REPOSITORY = "trialog/task"
 _FORMAT = 1  # raised when the same recipe shall give another image
@@ -54,7 +55,7 @@ class Builder:
     def __init__(self, daemon: Daemon, locks: Path) -> None:
         self._daemon = daemon
         self._locks = locks
-        self._imported = Imported(daemon)
+        self._declared = Declared(daemon)
         self._building = weakref.WeakValueDictionary[str, asyncio.Lock]()
 
     async def identify(self, recipe: Recipe) -> str:
@@ -74,14 +75,15 @@ class Builder:
                 await self._name(plan)
             else:
                 await self._make(recipe, plan)
+            await flat.without_volumes(self._daemon, tag(plan.digest))
             return await self.find(plan.digest)
 
     async def find(self, digest: str) -> Image:
         """Return an image that was built. Raises ImageError when it was not, in this daemon."""
         found = await self._inspect(tag(digest))
-        if found is None:
+        config = found["Config"] or {} if found else {}
+        if found is None or config.get("Volumes"):  # with volumes it is not finished
             raise ImageError(f"image {digest} is not built in the Docker daemon")
-        config = found["Config"] or {}
         pairs = (text.partition("=") for text in config.get("Env") or ())
         return Image(
             digest,
@@ -117,8 +119,8 @@ class Builder:
 
         The identity is of its layers and settings, not its id: an import's id tells its time.
         """
-        if source := recipe.images.get(name):
-            name = await self._imported.name(name, source)
+        if bases.declared(name, recipe.images) is not None:
+            name = await self._declared.name(name, dict(recipe.images))
         found = await self._inspect(name)
         if found is None:
             await self._pull(name, recipe)

@@ -17,6 +17,9 @@ _ANSWER_TIMEOUT_S = 120.0
 _CONNECT_TIMEOUT_S = 10.0
 _MANY = 256  # connections at once: each waits for one answer of a local daemon
 
+# A name may stand several times.
+Params = Mapping[str, str] | list[tuple[str, str | int | float | bool | None]]
+
 
 class DaemonError(SandboxError):
     """The daemon refused: ``status`` is HTTP's, the message the daemon's own."""
@@ -90,7 +93,7 @@ class Daemon:
         self,
         path: str,
         *,
-        params: Mapping[str, str],
+        params: Params,
         content: AsyncIterable[bytes] | bytes = b"",
     ) -> AsyncIterator[dict[str, Any]]:
         """Post a tar archive and yield the messages that come back, as long as that takes.
@@ -114,9 +117,7 @@ class Daemon:
             async for chunk in answer.aiter_bytes():
                 yield chunk
 
-    async def put(
-        self, path: str, params: Mapping[str, str], content: AsyncIterable[bytes]
-    ) -> None:
+    async def put(self, path: str, params: Params, content: AsyncIterable[bytes]) -> None:
         """Put a tar archive in place. Raises as ``ask``."""
         request = self._archive("PUT", await self._prefixed(path), params, content)
         async with self._sent(request) as answer:
@@ -126,13 +127,13 @@ class Daemon:
         self,
         method: str,
         path: str,
-        params: Mapping[str, str],
+        params: Params,
         content: AsyncIterable[bytes] | bytes,
     ) -> httpx.Request:
         return self._client.build_request(
             method,
             path,
-            params=dict(params),
+            params=params,
             content=content,
             headers={"Content-Type": "application/x-tar"},
             timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S),

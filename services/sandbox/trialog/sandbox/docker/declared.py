@@ -3,62 +3,88 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import AsyncIterator
+import io
+import json
+import tarfile
+import tempfile
+from collections.abc import AsyncIterable, AsyncIterator
 from pathlib import Path
+from typing import IO
 
+from trialog.sandbox.docker import context
 from trialog.sandbox.docker.daemon import Daemon, DaemonError
 from trialog.sandbox.errors import ImageError
+from trialog.sandbox.rootfs import bases, oci
 
 REPOSITORY = "trialog/base"
 _PATH = "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _CHUNK_BYTES = 4 << 20
 
 
-class Imported:
-    """Imports what ``images`` of a run declares, under a tag of its content's digest."""
+class Declared:
+    """Imports what ``images`` of a run declares, under a tag of its content's digest.
+
+    Under a name of our own: what the daemon has under the Dockerfile's name is somebody else's.
+    """
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._digests: dict[tuple[str, int, int], str] = {}
 
-    async def name(self, name: str, source: str) -> str:
-        """Return the daemon's name of a declared base. Raises ImageError."""
-        kind, _, path = source.partition(":")
-        if kind != "tar":
+    async def name(self, name: str, images: dict[str, str]) -> str:
+        """Return the daemon's name of a base. Raises ImageError."""
+        base = await asyncio.to_thread(bases.resolve, name, images)
+        tagged = f"{REPOSITORY}:{base.identity}"
+        if base.path is None:
             raise ImageError(
-                f"image {name} is declared as {source!r}, which the docker provider does not take: "
-                "declare a root filesystem as tar:PATH, or leave it to the daemon"
+                f"image {name} is declared as {base.kind!r}, which the docker provider does not "
+                "take: declare it as tar:PATH or oci:PATH, or leave it to the daemon"
             )
         try:
-            digest = await asyncio.to_thread(self._digest, Path(path))
-            return await self._import(Path(path), digest)
-        except OSError as error:
-            raise ImageError(f"image {name}: {path} cannot be read: {error}") from error
+            if await self._is_there(tagged):
+                return tagged
+            if base.kind == "tar":
+                await self._import(base.path, base.identity)
+            else:
+                await self._load(base.path, base.tag, tagged)
+        except (OSError, DaemonError) as error:
+            raise ImageError(f"image {name}: {base.path} cannot be imported: {error}") from error
+        return tagged
 
-    async def _import(self, path: Path, digest: str) -> str:
-        tagged = f"{REPOSITORY}:{digest}"
+    async def _is_there(self, tagged: str) -> bool:
         try:
             await self._daemon.ask("GET", f"/images/{tagged}/json")
         except DaemonError as error:
             if error.status != 404:
                 raise
-        else:
-            return tagged
-        params = {"fromSrc": "-", "repo": REPOSITORY, "tag": digest, "changes": _PATH}
-        async for said in self._daemon.lines("/images/create", params=params, content=_read(path)):
-            if "error" in said:
-                raise ImageError(f"{path} cannot be imported: {said['error']}")
-        return tagged
+            return False
+        return True
 
-    def _digest(self, path: Path) -> str:
-        """Digest a file; one that looks the same as before is not read again."""
-        info = path.stat()
-        key = (str(path), info.st_size, info.st_mtime_ns)
-        if key not in self._digests:
-            with path.open("rb") as file:
-                self._digests[key] = hashlib.file_digest(file, "sha256").hexdigest()
-        return self._digests[key]
+    async def _import(self, path: Path, identity: str) -> None:
+        params = {"fromSrc": "-", "repo": REPOSITORY, "tag": identity, "changes": _PATH}
+        await self._send("/images/create", params, _read(path))
+
+    async def _load(self, layout: Path, tag: str, tagged: str) -> None:
+        with tempfile.TemporaryFile() as archive:
+            await asyncio.to_thread(_pack, layout, tag, tagged, archive)
+            await self._send("/images/load", {"quiet": "true"}, context.chunks(archive))
+
+    async def _send(self, path: str, params: dict[str, str], content: AsyncIterable[bytes]) -> None:
+        async for said in self._daemon.lines(path, params=params, content=content):
+            if "error" in said:
+                raise DaemonError(500, str(said["error"]))
+
+
+def _pack(layout: Path, tag: str, tagged: str, out: IO[bytes]) -> None:
+    """Write an image of a layout as ``docker save`` does. Its layers may stay compressed."""
+    config, layers = oci.blobs(layout, tag)
+    listed = [{"Config": config.name, "RepoTags": [tagged], "Layers": [b.name for b in layers]}]
+    manifest = json.dumps(listed).encode()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for blob in dict.fromkeys((config, *layers)):
+            archive.add(blob, blob.name)
+        member = tarfile.TarInfo("manifest.json")
+        member.size = len(manifest)
+        archive.addfile(member, io.BytesIO(manifest))
 
 
 async def _read(path: Path) -> AsyncIterator[bytes]:

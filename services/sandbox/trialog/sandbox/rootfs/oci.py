@@ -57,6 +57,16 @@ def settings(layout: Path, tag: str) -> Settings:
     )
 
 
+def blobs(layout: Path, tag: str) -> tuple[Path, list[Path]]:
+    """Return the files of an image's configuration and of its layers, checked. Raises ImageError."""
+    manifest = _json(layout, _manifest(layout, tag))
+    descriptors = [manifest["config"], *manifest["layers"]]
+    found = [_blob(layout, each) for each in descriptors]
+    for blob, each in zip(found, descriptors, strict=True):
+        _check(blob, each["digest"])
+    return found[0], found[1:]
+
+
 def unpack(layout: Path, tag: str, folder: Path, base: int | None) -> None:
     """Lay an image's layers over one another into an empty folder. Raises ImageError."""
     for descriptor in _json(layout, _manifest(layout, tag))["layers"]:

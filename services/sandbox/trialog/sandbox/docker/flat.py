@@ -1,0 +1,47 @@
+"""Images without volumes: what lies in a volume is no part of a container's layer, so no state
+would hold it. Nothing takes VOLUME back from an image but making it anew from its files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trialog.sandbox.docker.daemon import Daemon, Params
+from trialog.sandbox.errors import ImageError
+
+_SPECIAL = re.compile(r'(["\\$])')
+
+
+async def without_volumes(daemon: Daemon, tagged: str) -> None:
+    """Make a tagged image anew as one layer if it has volumes, with all else that commands get."""
+    config = (await daemon.ask("GET", f"/images/{tagged}/json"))["Config"] or {}
+    if not config.get("Volumes"):
+        return
+    # It is never started: the command only has to be there.
+    body = {"Image": tagged, "Entrypoint": ["/"], "HostConfig": {"NetworkMode": "none"}}
+    made = (await daemon.ask("POST", "/containers/create", body=body))["Id"]
+    try:
+        repository, _, tag = tagged.partition(":")
+        files = daemon.stream(f"/containers/{made}/export")
+        params: Params = [("fromSrc", "-"), ("repo", repository), ("tag", tag)]
+        params += [("changes", change) for change in _changes(config)]
+        async for said in daemon.lines("/images/create", params=params, content=files):
+            if "error" in said:
+                raise ImageError(f"{tagged} cannot be made without volumes: {said['error']}")
+    finally:
+        await daemon.ask("DELETE", f"/containers/{made}", params={"force": "true", "v": "true"})
+
+
+def _changes(config: dict[str, Any]) -> Iterator[str]:
+    for pair in config.get("Env") or ():
+        name, _, value = pair.partition("=")
+        yield f'ENV {name}="{_SPECIAL.sub(_escaped, value)}"'
+    if config.get("WorkingDir"):
+        yield f"WORKDIR {config['WorkingDir']}"
+    if config.get("User"):
+        yield f"USER {config['User']}"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "\\" + found[1]
