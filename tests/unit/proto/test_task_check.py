@@ -173,3 +173,19 @@ def test_warnings_of_reading_are_the_verdicts() -> None:
         found.runs
         and found.warnings == task({"task.toml": TOML + 'skills_dir = "/skills"'}).warnings
     )
+
+
+def test_what_only_a_daemon_builds_is_refused_for_bubblewrap() -> None:
+    fetches: Changes = {"environment/Dockerfile": f"FROM {BASE}\nADD https://x.org/f /f\n"}
+    found = verdict(fetches)
+    assert found.reason == (
+        "environment/Dockerfile: ADD of an address is not built without a Docker daemon"
+    )
+    assert verdict(fetches, dataclasses.replace(RUN, provider="docker")).runs
+    ready = {**fetches, "task.toml": TOML + f'docker_image = "{BASE}"'}
+    assert verdict(ready).runs, "the Dockerfile is not built"
+
+
+def test_an_image_may_be_spelt_as_from_may() -> None:
+    changes: Changes = {"environment/Dockerfile": "FROM docker.io/library/base\n"}
+    assert verdict(changes, dataclasses.replace(RUN, images={"base:latest": "host"})).runs

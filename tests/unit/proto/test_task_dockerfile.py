@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trialog.proto.tasks.dockerfile import UnknownImageError, bases
+from trialog.proto.tasks.dockerfile import UnknownImageError, bases, plain_name, unbuildable
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,40 @@ def test_images_are_named_in_order(text: str, images: list[str]) -> None:
 def test_an_image_that_nobody_names_is_said(text: str, said: str) -> None:
     with pytest.raises(UnknownImageError, match=said):
         bases(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("FROM a AS b\nRUN --mount=type=cache,target=/x y\nCOPY --from=b /x /y\nADD f /f\n", []),
+        ("FROM a\nRUN --mount=type=tmpfs,target=/t y\nCOPY --from=0 x y\nRUN tar x.tar\n", []),
+        ("FROM a\nRUN --mount=target=/x y\n", ["RUN --mount=type=bind"]),
+        ("FROM a\nRUN --mount=type=secret,id=k y\n", ["RUN --mount=type=secret"]),
+        ("FROM a\nRUN --security=insecure y\n", ["RUN --security"]),
+        ("FROM a\nCOPY --from=busybox /bin/sh /sh\n", ["COPY --from=busybox"]),
+        ("FROM a\nADD https://x.org/f /f\n", ["ADD of an address"]),
+        ('FROM a\nADD ["git@github.com:a/b.git", "/f"]\n', ["ADD of an address"]),
+        ("FROM a\nADD data.tar.gz /data/\n", ["ADD of an archive"]),
+        ("FROM a\nCOPY data.tar.gz /data.tar.gz\nADD x /data.tar\n", []),
+    ],
+)
+def test_what_only_a_daemon_builds_is_named(text: str, found: list[str]) -> None:
+    assert unbuildable(text) == found
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("debian", "debian:latest"),
+        ("docker.io/library/debian:12", "debian:12"),
+        ("library/debian", "debian"),
+        ("reg:5000/a", "reg:5000/a:latest"),
+    ],
+)
+def test_spellings_of_one_image(one: str, other: str) -> None:
+    assert plain_name(one) == plain_name(other)
+
+
+def test_other_images_are_others() -> None:
+    names = ["debian:12", "debian:11", "a/debian:12", "debian@sha256:00", "reg:5000/debian:12"]
+    assert len({plain_name(name) for name in names}) == len(names)

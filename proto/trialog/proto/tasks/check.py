@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from trialog.proto.runspec import REFERENCE_AGENTS
 from trialog.proto.tasks.config import Environment, TaskConfig
-from trialog.proto.tasks.dockerfile import UnknownImageError, bases
+from trialog.proto.tasks.dockerfile import UnknownImageError, bases, plain_name, unbuildable
 from trialog.proto.tasks.files import TaskProblem
 from trialog.proto.tasks.layout import COMPOSE, DOCKERFILE, Layout
 from trialog.proto.tasks.legacy import named
@@ -144,7 +144,14 @@ def _images(task: Task, settings: Settings, warnings: list[str]) -> Iterator[_Fi
             yield _Finding(f"{place}: {error}", "name the image, or give the argument a default")
     if settings.provider == "docker":
         return  # a daemon has images of its own, and says itself which it lacks
-    missing = [image for image in wanted if image not in (settings.images or {})]
+    for place, folder, environment in _built(task):
+        for instruction in _beyond(task, folder, environment):
+            what = f"{place}: {instruction} is not built without a Docker daemon"
+            yield _Finding(
+                what, "put the file beside the Dockerfile and COPY it, or provider: docker"
+            )
+    known = {plain_name(image) for image in settings.images or {}}
+    missing = [image for image in wanted if plain_name(image) not in known]
     for image in missing:
         what = f"the image {image} is not among the run's images"
         mend = f'give the run images: {{"{image}": "oci:PATH" or "tar:PATH"}}'
@@ -177,6 +184,13 @@ def _named_by(task: Task, folder: str, environment: Environment) -> list[str]:
         return bases(entry.data.decode())
     except UnicodeDecodeError:
         raise UnknownImageError("is not UTF-8") from None
+
+
+def _beyond(task: Task, folder: str, environment: Environment) -> list[str]:
+    entry = task.files.get(f"{folder}/{DOCKERFILE}")
+    if environment.docker_image or entry is None:
+        return []
+    return unbuildable(entry.data.decode(errors="replace"))
 
 
 def _agents(task: Task, settings: Settings, warnings: list[str]) -> Iterator[_Finding]:

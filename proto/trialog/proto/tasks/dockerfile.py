@@ -14,6 +14,11 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::([-+])([^}]*))?\}|(\w+))")
 _FROM = re.compile(r"(?:--\w[\w-]*=\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
 _COPY_FROM = re.compile(r"--from=(\S+)")
 
+_REMOTE = re.compile(r"(https?|ftp|git|ssh)://|git@", re.IGNORECASE)
+_ARCHIVE = re.compile(r"\.(tar|tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst))$", re.IGNORECASE)
+_MOUNTS = frozenset({"cache", "tmpfs"})
+_REGISTRIES = ("docker.io/", "index.docker.io/", "library/")
+
 
 class UnknownImageError(ValueError):
     """An image is named by a build argument that has no default, or not at all."""
@@ -45,6 +50,54 @@ def bases(text: str) -> list[str]:
     if not stages:
         raise UnknownImageError("there is no FROM")
     return list(found)
+
+
+def unbuildable(text: str) -> list[str]:
+    """Return what a Dockerfile has that is built by a Docker daemon only, each once, in order."""
+    found: dict[str, None] = {}
+    stages: list[str] = []
+    for instruction, rest in _instructions(text):
+        flags, words = _flags(rest)
+        if instruction == "FROM":
+            stages.append(words[2].lower() if len(words) > 2 else str(len(stages)))
+        elif instruction == "RUN":
+            kinds = [_mount_kind(value) for key, value in flags if key == "mount"]
+            found |= {f"RUN --mount=type={kind}": None for kind in kinds if kind not in _MOUNTS}
+            found |= {f"RUN --{key}": None for key, _ in flags if key == "security"}
+        elif instruction in ("COPY", "ADD"):
+            stage = dict(flags).get("from")
+            if stage is not None and stage.lower() not in stages and not stage.isdigit():
+                found[f"{instruction} --from={stage}"] = None
+            if any(_REMOTE.match(word) for word in words[:-1]):
+                found[f"{instruction} of an address"] = None
+            if instruction == "ADD" and any(_ARCHIVE.search(word) for word in words[:-1]):
+                found["ADD of an archive"] = None
+    return list(found)
+
+
+def _flags(rest: str) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the flags at the front of an instruction's text, and the words after them."""
+    words = rest.replace("[", " ").replace("]", " ").replace(",", " ").split()
+    flags: list[tuple[str, str]] = []
+    for word in rest.split():
+        if not word.startswith("--"):
+            break
+        key, _, value = word[2:].partition("=")
+        flags.append((key, value))
+    return flags, [word.strip("'\"") for word in words if not word.startswith("--")]
+
+
+def _mount_kind(value: str) -> str:
+    kinds = [part.removeprefix("type=") for part in value.split(",") if part.startswith("type=")]
+    return kinds[0] if kinds else "bind"
+
+
+def plain_name(image: str) -> str:
+    """Return an image's name without what FROM may leave out: the default registry and tag."""
+    for prefix in _REGISTRIES:
+        image = image.removeprefix(prefix)
+    last = image.rpartition("/")[2]
+    return image if ":" in last or "@" in last else f"{image}:latest"
 
 
 def _arguments(rest: str) -> dict[str, str]:
