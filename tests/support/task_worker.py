@@ -29,6 +29,7 @@ from trialog.sandbox.images import ImageProvider
 from trialog.sandbox.record import KeptTrajectory
 from trialog.sandbox.trials.handling import TaskTrials
 from trialog.sandbox.trials.host import Host
+from trialog.sandbox.trials.scratch import Scratch
 from trialog.spine.consumer import AttemptFailedError, Held
 from trialog.spine.log import Append, Claim, Fail, new_event
 from trialog.spine.memory.blobs import MemoryBlobs
@@ -121,7 +122,7 @@ class TaskWorker:
             {self.provider_name: self.provider},
             self.blobs,
             TaskStore(self.scratch / "tasks"),
-            self.scratch / "scratch",
+            Scratch(self.scratch / "scratch"),
             ["support.*"],
             [Path("/")],
         )

@@ -54,7 +54,7 @@ class TaskTrials:
         """Let the agent try, keep what it left, and grade it; each stage is a fact."""
         fact = held.origin
         assert isinstance(fact, ev.TrialRequested | ev.TrajectoryRecorded)
-        with self._host.folder() as folder:
+        async with self._host.scratch.folder() as folder:
             async with _failures():
                 trial = await trial_of(self._host, held, fact.trial_id, folder)
             if isinstance(fact, ev.TrajectoryRecorded):

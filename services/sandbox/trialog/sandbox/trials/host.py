@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections import OrderedDict
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trialog.proto.runspec import RunSpec
 from trialog.sandbox.errors import ImageError, ProviderUnavailableError
 from trialog.sandbox.images import Image, ImageProvider, ImageSandbox, ImageSpec, Network, Recipe
-from trialog.sandbox.trees import remove_tree
 from trialog.sandbox.trials.plan import Place
+from trialog.sandbox.trials.scratch import Scratch
 from trialog.spine.blobs import BlobStore
 from trialog.spine.tasks.store import OpenTask, TaskStore
 
@@ -31,7 +29,7 @@ class Host:
     providers: Mapping[str, ImageProvider]
     blobs: BlobStore
     tasks: TaskStore
-    scratch: Path
+    scratch: Scratch
     agent_modules: Sequence[str] = ()
     image_roots: Sequence[Path] = ()
     _images: OrderedDict[_ImageKey, Image] = field(default_factory=OrderedDict[_ImageKey, Image])
@@ -96,16 +94,6 @@ class Host:
         made_of = ImageSpec(image.digest, place.limits, network, tuple(states), env, workdir)
         async with self._turns:
             return await self.provider(spec).start(sandbox_id, made_of)
-
-    @contextmanager
-    def folder(self) -> Generator[Path]:
-        """Yield a new folder for files on their way, and remove it whatever is in it."""
-        self.scratch.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=self.scratch))
-        try:
-            yield made
-        finally:
-            remove_tree(made)
 
 
 def _check_images(spec: RunSpec, roots: Sequence[Path]) -> None:

@@ -58,14 +58,14 @@ async def grade_early(trial: Trial, stage: Stage, state: Left) -> tuple[Graded, 
     into.mkdir()
     started_at = time.time()
     mode, found = await grading.grade(stage, state, into)
-    digest, inline = await trial.host.blobs.stage(left.pack(into))
+    digest, inline = await trial.host.blobs.stage(await asyncio.to_thread(left.pack, into))
     return Graded(mode, found, digest, started_at, time.time()), inline
 
 
 async def keep(trial: Trial, folder: Path) -> str:
     """Return the blob of what lies in a folder, "" for nothing."""
     files = await asyncio.to_thread(lambda: list(folder.iterdir()))
-    return await trial.host.blobs.put(left.pack(folder)) if files else ""
+    return await trial.host.blobs.put(await asyncio.to_thread(left.pack, folder)) if files else ""
 
 
 async def verify(
@@ -92,7 +92,7 @@ async def verify(
     if reward is None:
         kept = await keep(trial, folder)
         raise AttemptFailedError("task", "the verifier gave no reward: {}", "", kept)
-    digest, inline = await trial.host.blobs.stage(left.pack(folder))
+    digest, inline = await trial.host.blobs.stage(await asyncio.to_thread(left.pack, folder))
     verified = ev.TrialVerified(
         fact.trial_id,
         fact.step,
@@ -129,7 +129,8 @@ class _Verifying:
         into.mkdir(parents=True, exist_ok=True)
         graded = state.result.graded
         if graded is not None and state.result.grader == self._trial.grader:
-            left.unpack(await self._trial.host.blobs.get(graded.record), into)
+            packed = await self._trial.host.blobs.get(graded.record)
+            await asyncio.to_thread(left.unpack, packed, into)
             mode, found = graded.mode, graded.rewards
         else:
             mode, found = await self._grading.grade(stage, state, into)
