@@ -7,14 +7,16 @@ import io
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 import msgspec
 
+from trialog.driver import queries
 from trialog.driver.api.problems import not_found
 from trialog.driver.api.reader import Reader, TrialFilter, check_run_id
 from trialog.driver.export import atif
-from trialog.driver.export.facts import TrialFacts, gathered
+from trialog.driver.export.facts import TrialFacts, gathered, slots_of
 from trialog.driver.export.kept import Json, Kept, decoded, kept_of
 from trialog.driver.export.rows import Tried
 from trialog.driver.export.run import ExportedRun
@@ -23,7 +25,7 @@ from trialog.driver.export.unpack import Allowance, files_of
 from trialog.driver.views import Doc
 from trialog.proto import events as ev
 from trialog.proto import runspec
-from trialog.proto.ids import parse_trial_id
+from trialog.proto.ids import event_id, parse_trial_id
 from trialog.proto.tasks.config import TaskConfig
 from trialog.proto.tasks.files import TaskProblem
 from trialog.proto.tasks.layout import Layout
@@ -31,7 +33,7 @@ from trialog.proto.tasks.legacy import CONFIG
 from trialog.proto.tasks.parse import parse
 from trialog.proto.tasks.task import instruction, steps_of
 from trialog.spine.blobs import BlobMissingError, BlobStore
-from trialog.spine.log import EventLog
+from trialog.spine.log import EventLog, Recorded
 from trialog.spine.runs import tasks_of
 
 _KEPT_RUNS = 64
@@ -96,10 +98,13 @@ class ExportReader:
         """Return the facts of a trial: of a step that was recovered whole, those of the run that
         has it."""
         run_id, trial_id = doc["run_id"], doc["trial_id"]
-        events = await self._reader.trial_events(run_id, trial_id)
-        if not events:
-            source = await self._source(run_id, parse_trial_id(trial_id).step)
-            events = await self._reader.trial_events(source, trial_id)
+        source = await self._source(run_id, parse_trial_id(trial_id).step)
+        if source != run_id:
+            doc = await self._reader.trial(source, trial_id)
+        spec = (await self.run(source)).spec
+        names = [event_id(source, slot) for slot in slots_of(doc, spec.retries.lost)]
+        rows = await self._reader.fetch(queries.EVENTS, names)
+        events = sorted((Recorded(*row) for row in rows), key=attrgetter("position"))
         return gathered(trial_id, events)
 
     async def _source(self, run_id: str, step: int) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
 
+from trialog.driver.views import Doc
 from trialog.proto import events as ev
 from trialog.spine.log import Recorded
 
@@ -62,6 +63,17 @@ class TrialFacts:
                 self.failures.append(At(fact, at))
             case _:
                 pass  # a call, a retry: told by what came of them
+
+
+def slots_of(doc: Doc, most_lost: int) -> list[str]:
+    """Return the slots of a trial's facts, from its document and how many workers it may lose. A
+    look at all events of the run would take longer the longer the run is."""
+    trial_id = doc["trial_id"]
+    slots = [f"{kind}:{trial_id}" for kind in ("trial", "trajectory", "verified", "end")]
+    for stage, n in doc["attempts_by_stage"].items():
+        slots += [f"failed:{trial_id}:{stage}:{number}" for number in range(n)]
+        slots += [f"lost:{trial_id}:{stage}:{number}" for number in range(most_lost + 1)]
+    return slots
 
 
 def gathered(trial_id: str, events: Iterable[Recorded]) -> TrialFacts:
