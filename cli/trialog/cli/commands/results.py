@@ -18,6 +18,7 @@ from trialog.cli.commands.options import (
 )
 from trialog.cli.connection import WATCH_PATIENCE_S, server
 from trialog.cli.output import Format
+from trialog.cli.turns import are_of_a_task, print_turns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -306,6 +307,9 @@ def trajectory(
         return
     output.print_fields({key: value for key, value in found.items() if _is_flat(value)})
     turns: list[Mapping[str, Any]] = found.get("turns") or []
+    if are_of_a_task(turns):
+        print_turns(turns)
+        return
     columns = list(dict.fromkeys(key for turn in turns for key in turn))
     output.print_table(
         ("turn>", *columns),
@@ -369,4 +373,5 @@ def weights(
     output.print_table(
         ("world", *(f"{number}>" for number in range(8))),
         ((world, *prior) for world, prior in found["doc_prior"].items()),
+        empty="none: nothing is learnt on tasks",
     )

@@ -33,12 +33,13 @@ async def get_weights(
     run_id: RunId,
     version: Annotated[str, Path(description='Steps passed, or "latest".', examples=["latest"])],
 ) -> Response:
-    """The weights after so many steps; version 0 is what the run began with. Not rounded."""
+    """The weights after so many steps; version 0 is what the run began with. Not rounded. A run of
+    tasks has none."""
     run = await reader.run(run_id)
     number, digest = await _named(deps, run, version)
     content: dict[str, Any] = msgspec.json.decode(await deps.blobs.get(digest), type=dict)
     # Canonical JSON writes 1.0 as 1: they are floats all the same.
-    prior = {world: [float(x) for x in row] for world, row in content["doc_prior"].items()}
+    prior = {world: [float(x) for x in row] for world, row in content.get("doc_prior", {}).items()}
     return answer({"version": number, "digest": digest, "doc_prior": prior})
 
 
