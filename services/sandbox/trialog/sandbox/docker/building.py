@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trialog.sandbox.docker import context, dockerfile, flat
+from trialog.sandbox.docker import bases, context, flat
 from trialog.sandbox.docker.container import LABEL
 from trialog.sandbox.docker.daemon import Daemon, DaemonError
 from trialog.sandbox.docker.declared import Declared
 from trialog.sandbox.errors import ImageError
 from trialog.sandbox.images import Image, Recipe, User
-from trialog.sandbox.rootfs import bases
+from trialog.sandbox.rootfs import dockerfile
+from trialog.sandbox.rootfs.bases import declared
+from trialog.sandbox.rootfs.context import read_text
 
 REPOSITORY = "trialog/task"
 _FORMAT = 1  # raised when the same recipe shall give another image
@@ -98,28 +100,33 @@ class Builder:
             return _Plan(_digest({"image": identity}), ready=name)
         if recipe.dockerfile is None:
             raise ImageError("the task has neither a Dockerfile nor a docker_image")
-        text = context.read_text(recipe.context, recipe.dockerfile)
-        if recipe.network == "none" and (fetched := dockerfile.fetches(text)):
+        text = read_text(recipe.context, recipe.dockerfile)
+        try:
+            file = dockerfile.parse(text)
+            found = bases.bases(file)
+        except ImageError as error:
+            raise ImageError(f"{recipe.dockerfile}: {error}") from error
+        if recipe.network == "none" and (fetched := bases.fetches(file)):
             raise ImageError(
                 f"{recipe.dockerfile} adds {fetched[0]} and the task may not use the network to "
                 "build: put the file into the context, or allow `network: public`"
             )
         names: dict[str, str] = {}
         identities: list[str] = []
-        for base in dockerfile.bases(text):
+        for base in found:
             names[base.name], identity = await self._base(base.name, recipe)
             identities.append(identity)
         # The digest is of the names that the task wrote: those of imports are our own.
         content = await asyncio.to_thread(context.pack, recipe.context, recipe.dockerfile, text)
         parts = {"context": content, "dockerfile": recipe.dockerfile, "bases": identities}
-        return _Plan(_digest(parts), text=dockerfile.rebased(text, names))
+        return _Plan(_digest(parts), text=bases.rebased(text, found, names))
 
     async def _base(self, name: str, recipe: Recipe) -> tuple[str, str]:
         """Return a base's name in the daemon and its identity, fetching it where that is allowed.
 
         The identity is of its layers and settings, not its id: an import's id tells its time.
         """
-        if bases.declared(name, recipe.images) is not None:
+        if declared(name, recipe.images) is not None:
             name = await self._declared.name(name, dict(recipe.images))
         found = await self._inspect(name)
         if found is None:

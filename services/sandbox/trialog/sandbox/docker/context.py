@@ -13,21 +13,11 @@ from typing import IO
 
 from trialog.sandbox.docker.ignore import NAME, Ignore
 from trialog.sandbox.errors import ImageError
+from trialog.sandbox.rootfs.context import read_text
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _CHUNK_BYTES = 1 << 20
 _MAX_DEPTH = 128
-
-
-def read_text(folder: Path, name: str) -> str:
-    """Return a text file of a context. Raises ImageError naming the file."""
-    try:
-        path = folder / name
-        if not stat.S_ISREG(path.lstat().st_mode):
-            raise ImageError(f"{name} is not a plain file")
-        return path.read_text("utf-8")
-    except (OSError, UnicodeError) as error:
-        raise ImageError(f"{name} cannot be read: {error}") from error
 
 
 def pack(folder: Path, dockerfile: str, text: str, out: IO[bytes] | None = None) -> str:

@@ -62,7 +62,7 @@ def plan(recipe: Recipe) -> Plan:
 
 
 def _plan(recipe: Recipe, file: Dockerfile) -> Plan:
-    arguments = _arguments(file)
+    arguments = arguments_of(file)
     names = {stage.alias: at for at, stage in enumerate(file.stages) if stage.alias}
     needed = _needed(file, names)
     stages: list[PlannedStage] = []
@@ -86,7 +86,8 @@ def _plan(recipe: Recipe, file: Dockerfile) -> Plan:
     return Plan(recipe, _digest(content), None, tuple(stages), names, arguments, file.escape)
 
 
-def _arguments(file: Dockerfile) -> dict[str, str]:
+def arguments_of(file: Dockerfile) -> dict[str, str]:
+    """Return the variables of FROM: the file's global ARGs, and what every builder gives."""
     machine = _MACHINES.get(platform.machine(), platform.machine())
     given = {"OS": "linux", "ARCH": machine, "PLATFORM": f"linux/{machine}"}
     found = {f"{who}{key}": given[key] for who in ("TARGET", "BUILD") for key in given}
