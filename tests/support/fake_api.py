@@ -20,6 +20,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from support.fake_exports import FakeExports
 from support.fake_forks import FakeForks
 from support.fake_rubrics import FakeRubrics
+from support.fake_tasks import FakeTasks
 
 ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
 KINDS = ("build_world", "generate", "verify", "judge_call", "judge", "train_step")
@@ -167,6 +168,7 @@ class FakeDriver:
         self.page_size = 100
         self.api_key: str | None = None
         self.rubrics = FakeRubrics()
+        self.tasks = FakeTasks()
         self.exports = FakeExports(self.trials)
         self.forks = FakeForks(self.add_run)
         self.app = self._build()
@@ -207,6 +209,7 @@ class FakeDriver:
         app.add_api_route("/dead-letters/redrive", self._redrive, methods=["POST"])
         app.include_router(self.rubrics.router)
         app.include_router(self.exports.router)
+        app.include_router(self.tasks.router)
         app.include_router(self.forks.router)
         app.add_api_route("/log/verify", self._verify)
         app.add_api_route("/runs/{run_id}/events", self._events)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trialog.proto.tasks.files import Files
     from trialog.spine.tasks.folders import Read
 
+_NAMED = 3
 _NO_READER = (
     "reading tasks needs trialog-spine, which `pip install ./spine` adds; or upload a tar of the "
     "folder (PUT /task-archives) and give tasks.archive"
@@ -32,24 +33,39 @@ def upload_tasks(client: TrialogClient, body: dict[str, Any]) -> dict[str, Any]:
         return body
     from trialog.spine.tasks.packing import pack_many
 
+    told: list[tuple[str, Sequence[str]]] = []
     with tempfile.NamedTemporaryFile(prefix="trialog-tasks-", suffix=".tar.gz") as file:
-        pack_many(_readable(tasks["path"]), file)
+        pack_many(_readable(tasks["path"], told), file)
         file.flush()
+        tell(told)
         kept = client.upload_tasks(file.name)
-    for one in kept["tasks"]:
-        for warning in one["warnings"]:
-            output.note(f"{one['task']}: {warning}")
     others = {key: value for key, value in tasks.items() if key != "path"}
     return body | {"tasks": others | {"archive": kept["archive"]}}
 
 
-def _readable(path: str) -> Iterator[tuple[str, Files]]:
+def _readable(path: str, told: list[tuple[str, Sequence[str]]]) -> Iterator[tuple[str, Files]]:
+    """Yield the files of each task, and note its warnings: what cannot run, the server says."""
+    from trialog.proto.tasks.check import Settings, verdict_on
     from trialog.proto.tasks.files import TaskProblem
 
+    # As of a run that says all that it can say: what is left is the task's own.
+    settled = Settings(images={}, agent="nop")
     for name, read in read_tasks(path):
         if isinstance(read, TaskProblem):
             raise BadInput(f"tasks.path: {name}: {_said(read)}")
+        told.append((name, verdict_on(name, read, settled).warnings))
         yield name, read.files
+
+
+def tell(told: Iterable[tuple[str, Sequence[str]]]) -> None:
+    """Tell each warning once, with the tasks that it is of: many share one."""
+    names: dict[str, list[str]] = {}
+    for name, warnings in told:
+        for warning in warnings:
+            names.setdefault(warning, []).append(name)
+    for warning, tasks in names.items():
+        more = f" and {len(tasks) - _NAMED} more" if len(tasks) > _NAMED else ""
+        output.note(f"{', '.join(tasks[:_NAMED])}{more}: {warning}")
 
 
 def read_tasks(path: str) -> Iterator[Read]:

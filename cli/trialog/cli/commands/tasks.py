@@ -41,7 +41,7 @@ def check(
     output_format: Output = Format.table,
 ) -> None:
     """Say for each task whether it can run; exit code 0 if all do, else 1. No server is asked."""
-    from trialog.cli.taskfiles import read_tasks
+    from trialog.cli.taskfiles import read_tasks, tell
     from trialog.proto.tasks.check import verdict_on
 
     asked = _settings(folder, file, settings or [])
@@ -50,6 +50,7 @@ def check(
         output.print_json([asdict(one) for one in found])
     else:
         _print(found)
+        tell((one.task, one.warnings) for one in found)
     if not all(one.runs for one in found):
         raise typer.Exit(NOT_MET)
 
@@ -81,14 +82,3 @@ def _quoted(text: str) -> str:
 def _print(found: list[Verdict]) -> None:
     rows = [(one.task, "yes" if one.runs else "no", one.reason, one.mend) for one in found]
     output.print_table(("task", "runs", "reason", "mend"), rows, whole=("task",))
-    for warning, names in _shared(found).items():
-        output.note(f"{', '.join(names)}: {warning}")
-
-
-def _shared(found: list[Verdict]) -> dict[str, list[str]]:
-    """Return each warning with the tasks that it is of: many share one."""
-    by_warning: dict[str, list[str]] = {}
-    for one in found:
-        for warning in one.warnings:
-            by_warning.setdefault(warning, []).append(one.task)
-    return by_warning
