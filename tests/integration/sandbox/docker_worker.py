@@ -6,6 +6,7 @@ Usage: docker_worker.py ROOT SANDBOX_ID ORPHAN_TTL_S IMAGE
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from trialog.sandbox.images import ImageSpec
 
 
 async def main(root: str, sandbox_id: str, orphan_ttl_s: str, image: str) -> None:
-    provider = DockerProvider(Path(root), orphan_ttl_s=float(orphan_ttl_s))
+    address = os.environ.get("TRIALOG_DOCKER_HOST") or os.environ["DOCKER_HOST"]
+    provider = DockerProvider(Path(root), address=address, orphan_ttl_s=float(orphan_ttl_s))
     sandbox = await provider.start(sandbox_id, ImageSpec(image))
     script = "sleep 1000 & echo $(od -An -N8 -tx8 /dev/urandom) | tee /kept.txt"
     result = await sandbox.exec("first", ["sh", "-c", script])

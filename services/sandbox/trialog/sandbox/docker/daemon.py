@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ import httpx
 
 from trialog.sandbox.errors import ProviderUnavailableError, SandboxError
 
-DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
+_USUAL_ADDRESS = "unix:///var/run/docker.sock"
 _ANSWER_TIMEOUT_S = 120.0
 _CONNECT_TIMEOUT_S = 10.0
 _MANY = 256  # connections at once: each waits for one answer of a local daemon
@@ -29,12 +28,6 @@ class DaemonError(SandboxError):
         self.status = status
 
 
-def address_from_environment() -> str:
-    """Return where the daemon is: TRIALOG_DOCKER_HOST, else DOCKER_HOST, else the usual socket."""
-    named = os.environ.get("TRIALOG_DOCKER_HOST") or os.environ.get("DOCKER_HOST")
-    return named or DEFAULT_ADDRESS
-
-
 class Daemon:
     """A client of one daemon. It is used in one event loop and closed there."""
 
@@ -43,7 +36,7 @@ class Daemon:
             raise ProviderUnavailableError(
                 f"the Docker daemon at {address} is not reached by a Unix socket: sandboxes need "
                 "folders that they share with the worker, so name a daemon of this host "
-                f"(DOCKER_HOST={DEFAULT_ADDRESS})"
+                f"(TRIALOG_DOCKER_HOST={_USUAL_ADDRESS})"
             )
         self.address = address
         self._client = httpx.AsyncClient(
@@ -166,7 +159,7 @@ class Daemon:
         said = str(error) or type(error).__name__
         return ProviderUnavailableError(
             f"no Docker daemon answers at {self.address} ({said}). Start one, or name another "
-            "(TRIALOG_DOCKER_HOST or DOCKER_HOST); this user must be allowed to write to its socket"
+            "(TRIALOG_DOCKER_HOST); this user must be allowed to write to its socket"
         )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trialog.sandbox.docker import building, container, probe
 from trialog.sandbox.docker import network as public
-from trialog.sandbox.docker.daemon import Daemon, DaemonError, address_from_environment
+from trialog.sandbox.docker.daemon import Daemon, DaemonError
 from trialog.sandbox.docker.disk import Disk, Upper, upper_of
 from trialog.sandbox.docker.folder import PASSING, Folder, Record, abandoned
 from trialog.sandbox.docker.handover import Handover
@@ -32,7 +32,7 @@ _BEGIN_TIMEOUT_S = 60.0
 
 class DockerProvider:
     """Keeps one container for each sandbox, and a folder for it below ``root``, which processes of
-    one host may share.
+    one host may share. ``address`` is the daemon's: ``unix://PATH``.
 
     ``orphan_ttl_s`` is how long a sandbox outlives its worker: its PID 1 ends when nobody was
     connected for that time, and the daemon removes the container then. Within that time a new
@@ -44,7 +44,7 @@ class DockerProvider:
         self,
         root: Path,
         *,
-        address: str | None = None,
+        address: str,
         orphan_ttl_s: float = 0.0,
         reads_layers: bool = True,
     ) -> None:
@@ -54,7 +54,7 @@ class DockerProvider:
         self.mark = hashlib.sha256(os.fsencode(self._root)).hexdigest()[:12]
         self._orphan_ttl_s = orphan_ttl_s
         self._reads_layers = reads_layers and os.geteuid() == 0
-        self._daemon = Daemon(address or address_from_environment())
+        self._daemon = Daemon(address)
         self._builder = building.Builder(self._daemon, self._locks)
         self._sandboxes: dict[str, DockerSandbox] = {}
         self._starting = weakref.WeakValueDictionary[str, asyncio.Lock]()
