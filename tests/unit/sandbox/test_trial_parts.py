@@ -87,7 +87,7 @@ async def planned(tmp_path: Path, texts: dict[str, str]) -> Plan:
 
 async def test_a_plain_task_is_one_stage(tmp_path: Path) -> None:
     toml = """
-artifacts = ["/out", {source = "/logs/artifacts", exclude = ["*.t"]}, {source = "/s", service = "db"}]
+artifacts = ["/out", {source = "/logs/artifacts", exclude = ["*"]}, {source = "/s", service = "db"}]
 [agent]
 timeout_sec = 9
 user = "agent"
