@@ -1,0 +1,72 @@
+"""Every example task through all services, as a user runs them: each ends as it says it does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import dockerd
+from support.cluster import Cluster, RunSeen
+
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
+
+TRIALOG = str(Path(sys.executable).with_name("trialog"))
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXPECTED = {
+    path.parent.name: json.loads(path.read_text())
+    for path in sorted(EXAMPLES.glob("tasks/*/expected.json"))
+}
+SETTINGS: dict[str, list[str]] = {
+    "bubblewrap": [],
+    "docker": ["--set", "provider=docker", "--set", "images={}"],
+}
+PROVIDERS = ["bubblewrap", pytest.param("docker", marks=dockerd.MARKS)]
+
+
+def run_file(cluster: Cluster, agent: str, provider: str) -> RunSeen:
+    """Run examples/harbor.yaml with an agent until it has ended."""
+    command = [TRIALOG, "run", str(EXAMPLES / "harbor.yaml"), "-o", "json"]
+    command += ["--set", f"agent={agent}", *SETTINGS[provider]]
+    env = os.environ | {"TRIALOG_URL": cluster.stack.api_url}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    run = RunSeen(cluster.http, json.loads(done.stdout)["run_id"])
+    assert run.wait(timeout_s=240)["state"] == "completed"
+    return run
+
+
+def outcomes(run: RunSeen) -> dict[str, dict[str, Any]]:
+    """Return how each task's trial ended, in the terms of expected.json."""
+    return {
+        trial["task"]: {
+            "reward": trial["reward"],
+            "error": trial["error"],
+            "mode": trial["mode"],
+        }
+        for trial in run.trials().values()
+    }
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("agent", ["oracle", "nop"])
+def test_they_end_as_they_say(cluster: Cluster, agent: str, provider: str) -> None:
+    run = run_file(cluster, agent, provider)
+    assert outcomes(run) == {name: stated[agent] for name, stated in EXPECTED.items()}
+    graded = [stated[agent]["reward"] for stated in EXPECTED.values()]
+    scored = [reward for reward in graded if reward is not None]
+    # The mean is of those that have a verdict; those without are counted beside it.
+    (step,) = run.get("/steps")["steps"]
+    assert (step["n_judged"], step["n_skipped"]) == (len(scored), len(graded) - len(scored))
+    assert step["mean_reward"] == pytest.approx(sum(scored) / len(scored))
+    assert step["trained"] is False
+
+
+def test_there_are_enough_that_tell_a_solution_from_nothing() -> None:
+    rewards = [(one["oracle"]["reward"], one["nop"]["reward"]) for one in EXPECTED.values()]
+    assert len(rewards) >= 14
+    assert rewards.count((1.0, 0.0)) >= 9
