@@ -16,7 +16,7 @@ from support.task_worker import TaskWorker
 from trialog.sandbox.bubblewrap.provider import BubblewrapProvider
 
 AT_ONCE = 4
-PROVIDERS = ("bubblewrap", "docker")
+HOST: Mapping[str, str] = {dockerd.BASE: "host"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,21 @@ class Seen:
 
 
 @contextlib.asynccontextmanager
-async def worker(provider: str, folder: Path) -> AsyncGenerator[TaskWorker]:
-    """A worker with a provider that leaves nothing; bubblewrap takes the host's /usr as the base,
-    docker the daemon's image."""
+async def worker(
+    provider: str, folder: Path, images: Mapping[str, str] = HOST
+) -> AsyncGenerator[TaskWorker]:
+    """A worker with a provider that leaves nothing; bubblewrap takes the host's /usr as the base
+    where nothing else is said, docker the daemon's image."""
     root = folder / "provider"
     if provider == "docker":
         async with docker_provider(root) as containers:
             yield TaskWorker(containers, folder, {}, provider_name="docker")
         return
     sandboxes = BubblewrapProvider(root, orphan_s=0)
-    yield TaskWorker(sandboxes, folder, {dockerd.BASE: "host"})
-    await sandboxes.close()
+    try:
+        yield TaskWorker(sandboxes, folder, dict(images))
+    finally:
+        await sandboxes.close()
     assert list((root / "run").iterdir()) == []
 
 
