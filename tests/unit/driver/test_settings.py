@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 from trialog.driver.settings import DriverSettings
@@ -46,3 +48,19 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_secrets_are_not_shown() -> None:
     assert "a:b" not in repr(DriverSettings.from_environment())
+
+
+def test_no_folder_of_tasks_is_read_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert DriverSettings.from_environment().task_folders == ()
+    monkeypatch.setenv("TRIALOG_TASK_ROOTS", "/srv/tasks::/home/me")
+    assert DriverSettings.from_environment().task_folders == (Path("/srv/tasks"), Path("/home/me"))
+    monkeypatch.setenv("TRIALOG_TASK_ROOTS", "/srv/tasks:tasks")
+    with pytest.raises(ValidationError, match="'tasks' must be absolute"):
+        DriverSettings.from_environment()
+
+
+def test_an_upload_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert DriverSettings.from_environment().max_archive_bytes == 2_000_000_000
+    monkeypatch.setenv("TRIALOG_MAX_ARCHIVE_BYTES", "1")
+    with pytest.raises(ValidationError, match="max_archive_bytes"):
+        DriverSettings.from_environment()
