@@ -15,7 +15,7 @@ from typing import Self
 
 from trialog.sandbox.bubblewrap import wire
 from trialog.sandbox.bubblewrap.wire import Listed, Put
-from trialog.sandbox.errors import FileRefusedError
+from trialog.sandbox.errors import FileMissingError, FileRefusedError
 from trialog.sandbox.images import Pulled
 from trialog.sandbox.rootfs import beneath
 
@@ -110,8 +110,13 @@ async def download(
 ) -> Pulled:
     """Copy a file or folder to an empty or missing folder of the host, as plain files."""
     request = wire.list_request(source, MAX_ENTRIES, exclude)
-    listed, cut = wire.listing(source, await ask(request))
     await asyncio.to_thread(target.mkdir, parents=True, exist_ok=True)
+    try:
+        listed, cut = wire.listing(source, await ask(request))
+    except FileMissingError:
+        raise
+    except FileRefusedError as error:
+        return Pulled((), ((source.rpartition("/")[2] or "/", str(error)),))
     files: list[str] = []
     refused: list[tuple[str, str]] = []
     left = limit_bytes
@@ -133,7 +138,8 @@ async def download(
             refused.append((path.encode("utf-8", "replace").decode(), why))
     if cut:
         refused.append((".", f"more than {MAX_ENTRIES} files, or nested too deep"))
-    return Pulled(tuple(files), tuple(refused))
+    is_folder = all(entry.path or entry.kind == "d" for entry in listed)
+    return Pulled(tuple(files), tuple(refused), is_folder)
 
 
 def _refusal(entry: Listed, path: str, left: int) -> str | None:

@@ -1,0 +1,61 @@
+"""A worker process for tests to kill, with a sandbox from an image.
+
+Usage: image_worker.py ROOT SANDBOX_ID ORPHAN_S (started | building | saving)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from trialog.sandbox.bubblewrap import rooted
+from trialog.sandbox.bubblewrap.provider import BubblewrapProvider
+from trialog.sandbox.images import ImageSpec, Recipe
+
+CONTEXT = Path(__file__).parent
+RECIPE = Recipe(CONTEXT, None, docker_image="base", images={"base": "host"})
+
+
+async def main(root: str, sandbox_id: str, orphan_s: str, phase: str) -> None:
+    """Get to a phase, say so and wait to be killed."""
+    provider = BubblewrapProvider(Path(root), orphan_s=float(orphan_s))
+    if phase == "building":
+        context = Path(root).parent / "context"
+        building = asyncio.ensure_future(provider.build(Recipe(context, images={"base": "host"})))
+        await asyncio.to_thread(sys.stdin.read)
+        building.cancel()
+        return
+    image = await provider.build(RECIPE)
+    sandbox = await provider.start(sandbox_id, ImageSpec(image.digest, env={"KEPT": "env"}))
+    script = "(while :; do date > /beat; done) > /dev/null 2>&1 & od -An -N8 -tx8 /dev/urandom"
+    result = await sandbox.exec("first", ["sh", "-c", script])
+    if phase == "saving":
+        rooted.state.pack = _never  # type: ignore[assignment] - a save that takes for ever
+        saving = asyncio.ensure_future(sandbox.save(Path(root) / "state", 1 << 20))
+        await _SAVING.wait()
+        print(result.stdout.decode().strip(), flush=True)
+        await saving
+    print(result.stdout.decode().strip(), flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+
+_SAVING = asyncio.Event()
+
+
+def _never(*_: object, **__: object) -> None:
+    _LOOP.call_soon_threadsafe(_SAVING.set)
+    sys.stdin.read()
+
+
+async def begin() -> None:
+    """Note the loop, then work."""
+    global _LOOP
+    _LOOP = asyncio.get_running_loop()
+    await main(*sys.argv[1:])
+
+
+_LOOP: asyncio.AbstractEventLoop
+
+if __name__ == "__main__":
+    asyncio.run(begin())
