@@ -83,7 +83,8 @@ async def test_an_upload_says_which_tasks_could_not_run(api: httpx.AsyncClient) 
     assert not one["runs"] and "network: public" in one["mend"]
     sent = body("") | {"tasks": {"archive": kept["archive"]}}
     assert "[environment].network_mode is public" in (await refused(api, sent))["tasks[0]"]
-    await asked(api, sent | {"network": "public"})
+    assert "have no network" in (await refused(api, sent | {"network": "public"}))["tasks[0]"]
+    await asked(api, sent | {"network": "public", "provider": "docker"})
 
 
 @pytest.mark.parametrize(

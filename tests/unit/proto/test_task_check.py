@@ -90,7 +90,10 @@ def test_artifacts_of_other_services_are_refused() -> None:
 def test_a_network_is_had_as_far_as_the_run_allows() -> None:
     toml = TOML.replace("no-network", "public")
     assert not verdict({"task.toml": toml}).runs
-    assert verdict({"task.toml": toml}, dataclasses.replace(RUN, network="public")).runs
+    public = dataclasses.replace(RUN, network="public", provider="docker")
+    assert verdict({"task.toml": toml}, public).runs
+    bwrap = verdict({"task.toml": toml}, dataclasses.replace(public, provider="bubblewrap"))
+    assert "bubblewrap sandboxes have no network" in bwrap.reason and "docker" in bwrap.mend
     legacy = 'version = "1.0"\n[environment]\nallow_internet = true\n'
     assert "is public" in verdict({"task.toml": legacy}).reason
     silent = verdict({"task.toml": ""})

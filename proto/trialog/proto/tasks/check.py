@@ -115,6 +115,9 @@ def _networks(config: TaskConfig, settings: Settings, warnings: list[str]) -> It
         if table.network_mode == "public" and settings.network != "public":
             what = f"{key} is public, and the run allows no network"
             yield _Finding(what, f"give the run network: public, or set {key} to no-network")
+        elif table.network_mode == "public" and settings.provider == "bubblewrap":
+            what = f"{key} is public, and bubblewrap sandboxes have no network"
+            yield _Finding(what, "set provider to docker")
     if config.environment.network_mode is None:
         warnings.append(
             "[environment].network_mode is not given: the task gets no network "

@@ -60,7 +60,11 @@ _BODY = {
                     },
                     "tasks": {
                         "summary": "A run of the tasks below a folder, without training",
-                        "value": {"tasks": {"path": "/srv/tasks"}, "agent": "oracle"},
+                        "value": {
+                            "tasks": {"path": "/srv/tasks"},
+                            "agent": "oracle",
+                            "learner": "none",
+                        },
                     },
                 },
             }
