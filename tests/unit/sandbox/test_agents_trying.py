@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
@@ -129,6 +130,8 @@ async def test_an_agent_that_hides_its_time_out_has_run_out_of_time() -> None:
 async def test_an_agent_that_will_not_be_stopped_is_left_without_a_sandbox() -> None:
     box = Box()
     trial, shell = trial_of(box, 0.02)
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
     stubborn, release = asyncio.Event(), asyncio.Event()
     refused = asyncio.Event()
 
@@ -149,7 +152,11 @@ async def test_an_agent_that_will_not_be_stopped_is_left_without_a_sandbox() -> 
     assert stubborn.is_set()
     release.set()
     await refused.wait()
-    assert box.execs == 0
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others)
+    del others
+    gc.collect()
+    assert (box.execs, complaints) == (0, []), "it is not even heard of again"
 
 
 async def test_what_an_agents_own_code_raises_is_its_failure_by_name() -> None:

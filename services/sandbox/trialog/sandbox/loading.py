@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import ModuleType
@@ -50,9 +49,6 @@ async def load(name: str, options: Mapping[str, Any], allowed: Sequence[str]) ->
 
 
 def _imported(name: str) -> ModuleType:
-    if name in sys.modules:
-        return sys.modules[name]
-    importlib.invalidate_caches()
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
