@@ -240,12 +240,13 @@ async def test_a_folder_goes_in_and_comes_out(place: Place, sandbox: ImageSandbo
     pulled = await sandbox.download("/work", place.scratch / "out", 20 * MIB)
     assert sorted(pulled.files) == ["run.sh", "sub/big"]
     assert [path for path, _ in pulled.refused] == ["sub/link"]
+    assert pulled.is_folder
     out = place.scratch / "out/sub/big"
     assert hashlib.sha256(out.read_bytes()).digest() == (
         hashlib.sha256((source / "sub/big").read_bytes()).digest()
     )
     one = await sandbox.download("/work/run.sh", place.scratch / "one", 20 * MIB)
-    assert one.files == ("run.sh",)
+    assert (one.files, one.is_folder) == (("run.sh",), False)
 
 
 async def test_an_upload_lies_over_what_is_there(place: Place, sandbox: ImageSandbox) -> None:

@@ -23,7 +23,7 @@ from support.harbor_rows import TASKS
 
 IMAGE = "small.invalid/python:1"
 _STATED = re.compile(r"^# task: (\w+) +separate: (\S+) +shared: (\S+)(?: (\w+))?$", re.MULTILINE)
-_ARTIFACT = {"answer": "/app/out/answer.txt", "code": "/app/solution.py"}
+_ARTIFACT = {"answer": "/app/out/answer.txt", "code": "/app/solution.py", "folder": "/app"}
 _PRELOAD = """
 static long call(long n, long a, long b, long c) {
     long r;
@@ -55,7 +55,7 @@ class Attack:
         mode = 'environment_mode = "separate"\n' if separate else ""
         library = {"solution/preload.b64": preload()} if self.name == "ld-so-preload" else {}
         return {
-            **texts(TASKS / "attacked" / self.task),
+            **texts(TASKS / "attacked" / ("answer" if self.task == "folder" else self.task)),
             "task.toml": f'schema_version = "1.4"\nartifacts = ["{_ARTIFACT[self.task]}"]\n'
             f'[environment]\ndocker_image = "{IMAGE}"\nworkdir = "/app"\n'
             "[agent]\ntimeout_sec = 60\n"

@@ -72,10 +72,12 @@ class ImageSpec:
 @dataclass(frozen=True, slots=True)
 class Pulled:
     """What ``download`` wrote: regular files by path relative to its target, and what it left out
-    (links, devices, what is above a limit), each with the reason."""
+    (links, devices, what is above a limit), each with the reason. ``is_folder`` says what lay at
+    the source itself: nothing inside is asked for it."""
 
     files: tuple[str, ...]
     refused: tuple[tuple[str, str], ...] = ()
+    is_folder: bool = False
 
 
 class ImageSandbox(Protocol):

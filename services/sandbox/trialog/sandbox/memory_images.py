@@ -378,7 +378,7 @@ def _download(
             (target / name).write_bytes(node.data)
             (target / name).chmod(0o755 if node.mode & 0o100 else 0o644)
             files.append(name)
-    return Pulled(tuple(files), tuple(refused))
+    return Pulled(tuple(files), tuple(refused), is_dir)
 
 
 def _excluded(name: str, pattern: str) -> bool:

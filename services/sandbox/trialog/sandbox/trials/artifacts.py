@@ -16,7 +16,6 @@ from trialog.sandbox.trials.setup import checked
 from trialog.spine import telemetry
 
 MAX_BYTES = 1 << 30
-_KINDS = 'for path; do if [ -d "$path" ]; then echo dir; else echo file; fi; done'
 _EMPTY = 'if [ "$1" != / ]; then rm -rf -- "$1"; fi && mkdir -p -- "$1" && chmod 777 -- "$1"'
 _PARENT = 'if [ ! -d "$1" ]; then mkdir -p -- "$1" && chmod 777 -- "$1"; fi'
 
@@ -28,21 +27,21 @@ async def carry(
     scratch: Path,
     label: str,
 ) -> None:
-    """Copy artifacts from one sandbox to another. Raises TaskError, SandboxError."""
-    paths = [_absolute(artifact.source) for artifact in artifacts]
-    told = await checked(source, f"kinds-{label}", _KINDS, *paths)
-    kinds = told.stdout.decode().split()
+    """Copy artifacts from one sandbox to another. Raises TaskError, SandboxError.
+
+    The source's shell and tools are the agent's: none of them is asked, not even what is a folder.
+    """
     left = MAX_BYTES
-    for n, (artifact, path, kind) in enumerate(zip(artifacts, paths, kinds, strict=True)):
-        folder = scratch / f"artifact-{n}"
+    for n, artifact in enumerate(artifacts):
+        path, folder = _absolute(artifact.source), scratch / f"artifact-{n}"
         try:
             pulled = await source.download(path, folder, left, artifact.exclude)
         except FileRefusedError as error:
             telemetry.logger().info("an artifact stays behind", source=path, reason=str(error))
             continue
         left -= sum((folder / name).stat().st_size for name in pulled.files)
-        where = path if kind == "dir" else str(PurePosixPath(path).parent)
-        script = _EMPTY if kind == "dir" else _PARENT
+        where = path if pulled.is_folder else str(PurePosixPath(path).parent)
+        script = _EMPTY if pulled.is_folder else _PARENT
         await checked(target, f"place-{label}-{n}", script, where)
         if folder.is_dir():
             await target.upload(folder, where)
