@@ -31,31 +31,21 @@ async def main(root: str, sandbox_id: str, orphan_s: str, phase: str) -> None:
     script = "(while :; do date > /beat; done) > /dev/null 2>&1 & od -An -N8 -tx8 /dev/urandom"
     result = await sandbox.exec("first", ["sh", "-c", script])
     if phase == "saving":
-        rooted.state.pack = _never  # type: ignore[assignment] - a save that takes for ever
+        loop, begun = asyncio.get_running_loop(), asyncio.Event()
+
+        def never(*_: object, **__: object) -> None:
+            """Stand in for a save that takes for ever."""
+            loop.call_soon_threadsafe(begun.set)
+            sys.stdin.read()
+
+        rooted.state.pack = never  # type: ignore[assignment]
         saving = asyncio.ensure_future(sandbox.save(Path(root) / "state", 1 << 20))
-        await _SAVING.wait()
+        await begun.wait()
         print(result.stdout.decode().strip(), flush=True)
         await saving
     print(result.stdout.decode().strip(), flush=True)
     await asyncio.to_thread(sys.stdin.read)
 
 
-_SAVING = asyncio.Event()
-
-
-def _never(*_: object, **__: object) -> None:
-    _LOOP.call_soon_threadsafe(_SAVING.set)
-    sys.stdin.read()
-
-
-async def begin() -> None:
-    """Note the loop, then work."""
-    global _LOOP
-    _LOOP = asyncio.get_running_loop()
-    await main(*sys.argv[1:])
-
-
-_LOOP: asyncio.AbstractEventLoop
-
 if __name__ == "__main__":
-    asyncio.run(begin())
+    asyncio.run(main(*sys.argv[1:]))
