@@ -16,6 +16,8 @@ from support import harbor_jobs as harbor
 from support.task_worker import TRIAL, TaskWorker, a_task
 from trialog.driver.export.facts import gathered
 from trialog.driver.export.folder import Exported, write_folder
+from trialog.driver.export.kept import decoded, kept_of
+from trialog.driver.export.rows import Tried, row
 from trialog.driver.export.run import ExportedRun
 from trialog.driver.views import Doc, evolve_trial
 from trialog.proto import events as ev
@@ -39,10 +41,9 @@ async def place(tmp_path: Path) -> AsyncGenerator[TaskWorker]:
     await provider.close()
 
 
-async def exported(place: TaskWorker, task: dict[str, str], folder: Path) -> dict[str, Any]:
-    """Play one trial of a task, judge it as rubric `task` does, export it into a folder of its
-    run's name, and return its result."""
-    run_id = await place.ask(task)
+async def played(place: TaskWorker, task: dict[str, str], **settings: Any) -> Exported:
+    """Play one trial of a task and judge it as rubric `task` does."""
+    run_id = await place.ask(task, **settings)
     ended = await place.play(run_id)
     if ended.failure is not None:
         error = ended.failure.error
@@ -60,8 +61,16 @@ async def exported(place: TaskWorker, task: dict[str, str], folder: Path) -> dic
     spec = load(request.spec)
     run = ExportedRun(run_id, spec, request.code, await tasks_of(place.blobs, spec))
     config, _ = parse(task["task.toml"].encode())
-    await _write(place, Exported(run, _known(doc), gathered(TRIAL, about), config), folder / run_id)
-    return json.loads((folder / run_id / TRIAL / "result.json").read_text())
+    return Exported(run, _known(doc), gathered(TRIAL, about), config)
+
+
+async def exported(
+    place: TaskWorker, task: dict[str, str], folder: Path, **settings: Any
+) -> dict[str, Any]:
+    """Play one trial, export it into a folder of its run's name, and return its result."""
+    trial = await played(place, task, **settings)
+    await _write(place, trial, folder / trial.run.run_id)
+    return json.loads((folder / trial.run.run_id / TRIAL / "result.json").read_text())
 
 
 def _known(doc: Doc | None) -> Doc:
@@ -119,3 +128,26 @@ async def test_a_task_with_steps_and_one_without_a_reward(
     assert unscored["exception_info"]["exception_type"] == "RewardFileNotFoundError"
     loaded = [one for job in harbor.load(jobs).values() for one in job["trials"].values()]
     assert sorted(one["reward_valid"] for one in loaded) == [False, True]
+
+
+async def test_token_ids_that_an_agent_told_are_a_row_and_harbors_rollout(
+    place: TaskWorker, tmp_path: Path
+) -> None:
+    agent = {"agent": "import:support.token_agent:TokenAgent", "versions": {"agent": "1"}}
+    trial = await played(place, a_task(), **agent)
+    kept = kept_of(await place.blobs.get(trial.doc["trajectory"]))
+    documents = [decoded(await place.blobs.get(part.atif)) or {} for part in kept.parts]
+    found = row(trial.run, Tried(trial.doc, kept, documents, ["Write it."]))
+    assert found["prompt_token_ids"] == [1, 2, 3]
+    assert found["completion_token_ids"] == [4, 5, 6, 7, 8]
+    assert found["loss_mask"] == [1, 1, 0, 0, 1]
+    assert found["logprobs"] == [-0.5, -0.25, None, None, -0.125]
+    assert (found["reward"], found["reward_valid"], found["segments"]) == (1.0, True, None)
+    assert [turn["source"] for turn in found["turns"]] == ["user", "agent", "agent"]
+    await _write(place, trial, tmp_path / "jobs" / trial.run.run_id)
+    (job,) = harbor.load(tmp_path / "jobs").values()
+    told = job["trials"][TRIAL]["agent_result"]
+    assert (told["n_input_tokens"], told["n_output_tokens"], told["cost_usd"]) == (10, 3, 0.75)
+    (rollout,) = told["rollout_details"]
+    assert rollout["completion_token_ids"] == [[4, 5], [8]]
+    assert rollout["logprobs"] == [[-0.5, -0.25], [-0.125]]

@@ -9,6 +9,8 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support import exports as x
 from trialog.driver.export.unpack import Allowance, UnsafeNameError, files_of, parts_of, shown
 
@@ -147,3 +149,21 @@ def test_names_are_shown_in_one_line() -> None:
     assert parts_of("./a//b") == ("a", "b")
     with pytest.raises(UnsafeNameError):
         parts_of(".")
+
+
+@given(st.data())
+def test_whatever_is_broken_in_an_archive_nothing_but_plain_files_comes_out(
+    data: st.DataObject,
+) -> None:
+    kinds = st.sampled_from([tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE])
+    text = st.text(max_size=30)
+    drawn = data.draw(st.lists(st.tuples(text, st.binary(max_size=600), kinds, text), max_size=4))
+    made = bytearray(archive(*(member(name, b, kind, link) for name, b, kind, link in drawn)))
+    for at, value in data.draw(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 255)))):
+        made[at % len(made)] = value
+    packed = gzip.compress(bytes(made)) if data.draw(st.booleans()) else bytes(made)
+    found, _ = read(packed)
+    for name, content in found.items():
+        parts = name.split("/")
+        assert name.isprintable() and "\\" not in name
+        assert not {"", ".", ".."} & set(parts) and len(content) <= 64 << 20
