@@ -73,6 +73,8 @@ def test_each_kind_is_told_its_own(folder: Layout) -> None:
     def env(name: str) -> dict[str, str]:
         return dict(stack_services.spec(name, options, folder, ports, {}).env)
 
+    assert env("driver-1")["TRIALOG_TASK_ROOTS"] == "/"
+    assert "TRIALOG_TASK_ROOTS" not in env("sandbox-1")
     assert env("sandbox-1")["TRIALOG_CONCURRENCY"] == "3"
     assert env("sandbox-1")["TRIALOG_SANDBOX_PROVIDER"] == "null"
     assert env("judge-1")["TRIALOG_JUDGE_URL"] == f"http://127.0.0.1:{ports.port('standin')}"
