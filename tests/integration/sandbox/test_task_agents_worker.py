@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.harbor_here import worker
-from support.task_worker import IMAGE, TaskWorker, a_task
+from support.task_worker import IMAGE, TaskWorker, a_step, a_task
 from trialog.sandbox.record import KeptTrajectory
 
 OWN = "import:support.own_agents"
@@ -117,3 +117,21 @@ async def test_a_command_works_as_the_tasks_own_user(place: TaskWorker) -> None:
     )
     ended = await place.play(run_id)
     assert ended.outcome == (1.0, "")
+
+
+async def test_steps_of_one_task_may_be_of_different_users(place: TaskWorker) -> None:
+    """What the first left in /logs/agent is no hindrance to the second."""
+    names = ("root", "nobody")
+    steps = "".join(
+        f'[[steps]]\nname = "{name}"\n[steps.agent]\nuser = "{name}"\n' for name in names
+    )
+    task = a_task(toml='multi_step_reward_strategy = "final"', environment=steps)
+    for name in names:
+        task |= a_step(name, "id -un | tee /tmp/$(id -un)", "echo 1 > /logs/verifier/reward.txt")
+    run_id = await place.ask(task)
+    ended = await place.play(run_id)
+    assert ended.outcome == (1.0, "")
+    back = await place.kept(await place.trajectory(run_id))
+    said = [turn["calls"][-1]["result"] for turn in back.turns if turn["source"] == "agent"]
+    assert [step.step for step in back.steps] == ["root", "nobody"]
+    assert said == ["root", "nobody"]

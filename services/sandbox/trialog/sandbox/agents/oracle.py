@@ -15,7 +15,6 @@ OUTPUT = "/logs/agent/oracle.txt"
 # interpreter. Its output goes to a file, which a service that it leaves running can go on writing
 # to; the end of it is printed, for the trajectory.
 _RUN = f"""\
-rm -f {OUTPUT}
 if command -v bash > /dev/null 2>&1; then shell=bash; else shell=sh; fi
 $shell -c '({SOLUTION}/solve.sh)' > {OUTPUT} 2>&1 < /dev/null
 code=$?
