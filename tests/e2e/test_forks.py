@@ -83,6 +83,21 @@ def test_an_unchanged_fork_executes_nothing_at_all(cluster: Cluster, injected: R
     assert sources == {injected.run_id}, "provenance names who paid"
 
 
+def test_a_trial_of_a_whole_step_shows_the_events_of_the_run_that_judged_it(
+    cluster: Cluster, injected: RunSeen
+) -> None:
+    """Not of the one that generated it, which may have judged it otherwise."""
+    judged = injected.fork(rubric="instant")
+    judged.wait()
+    again = judged.fork()
+    assert again.wait()["counts"]["executed"] == NOTHING
+    seen = [
+        cluster.http.get(f"/trials/{run.run_id}/s0-p0-n0").json()["events"]
+        for run in (judged, again)
+    ]
+    assert seen[0] and seen[0] == seen[1]
+
+
 def test_a_fork_inherits_the_faults_but_not_the_crash(cluster: Cluster, injected: RunSeen) -> None:
     run = cluster.run(**QUICK, n_steps=1, faults={**FAULTS, "crash_driver_after_step": 0})
     run.wait()

@@ -98,7 +98,7 @@ class ExportReader:
         """Return the facts of a trial: of a step that was recovered whole, those of the run that
         has it."""
         run_id, trial_id = doc["run_id"], doc["trial_id"]
-        source = await self._source(run_id, parse_trial_id(trial_id).step)
+        source = await self.source(run_id, parse_trial_id(trial_id).step)
         if source != run_id:
             doc = await self._reader.trial(source, trial_id)
         spec = (await self.run(source)).spec
@@ -107,7 +107,8 @@ class ExportReader:
         events = sorted((Recorded(*row) for row in rows), key=attrgetter("position"))
         return gathered(trial_id, events)
 
-    async def _source(self, run_id: str, step: int) -> str:
+    async def source(self, run_id: str, step: int) -> str:
+        """Return the run that has the trials of a step: another where it was recovered whole."""
         found = await self._reader.step_page(run_id, step, -1, 1)
         docs = [one if isinstance(one, dict) else msgspec.json.decode(one) for _, one in found]
         return next((doc["source"] for doc in docs if doc["source"]), run_id)

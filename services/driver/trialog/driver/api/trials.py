@@ -27,6 +27,7 @@ from trialog.driver.api.routing import (
 )
 from trialog.driver.export.run import ExportedRun
 from trialog.driver.views import Doc
+from trialog.proto.ids import parse_trial_id
 from trialog.spine.blobs import BlobMissingError, BlobStore
 
 routes = router("trials")
@@ -74,10 +75,8 @@ async def get_trial(
     """One trial with the events that name it."""
     found = [await reader.trial(run_id, trial_id)]
     (trial,) = await _with_turns(deps.blobs, _with_tasks(await exports.run(run_id), found))
-    events = await reader.trial_events(run_id, trial_id)
-    source = trial["provenance"]["generate"]
-    if not events and source is not None:  # of a step that was recovered whole
-        events = await reader.trial_events(source["run_id"], trial_id)
+    source = await exports.source(run_id, parse_trial_id(trial_id).step)
+    events = await reader.trial_events(source, trial_id)
     return answer(trial | {"events": [shown_event(event) for event in events]})
 
 
