@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.waiting import until
-from trialog.sandbox.bubblewrap import cgroups
+from trialog.sandbox.bubblewrap import cgroups, tools
 from trialog.sandbox.bubblewrap.provider import BubblewrapProvider
 from trialog.sandbox.errors import (
     ProviderUnavailableError,
@@ -205,3 +205,22 @@ async def test_kinds_are_not_mixed_up(provider: BubblewrapProvider) -> None:
     with pytest.raises(SandboxBusyError):
         await provider.attach("one")
     await sandbox.destroy()
+
+
+async def test_a_host_without_ranges_says_so_and_starts_none(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Worlds are still to be had there: the reference run needs no image."""
+    monkeypatch.setattr(tools, "RANGE_BASE", 4_294_967_294)  # ids that cannot be mapped
+    monkeypatch.setattr(tools, "range_base", lambda: tools.RANGE_BASE)
+    provider = BubblewrapProvider(root, orphan_s=0)
+    try:
+        notes = (await provider.probe()).notes
+        assert any(note.startswith("tasks: no sandbox from an image") for note in notes)
+        with pytest.raises(ProviderUnavailableError, match="starts no sandboxes from images"):
+            await provider.build(RECIPE)
+        with pytest.raises(ProviderUnavailableError, match="starts no sandboxes from images"):
+            await provider.start("one", ImageSpec("0" * 64))
+        assert clean(root)
+    finally:
+        await provider.close()

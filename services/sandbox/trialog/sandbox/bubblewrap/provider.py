@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import os
 import secrets
 import subprocess
 import time
@@ -14,17 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from trialog.sandbox.bubblewrap import bench, cgroups, home, spawn
+from trialog.sandbox.bubblewrap import bench, cgroups, home, probing, spawn
 from trialog.sandbox.bubblewrap.home import Home, Record, Rooted
 from trialog.sandbox.bubblewrap.images import Images, check_network
 from trialog.sandbox.bubblewrap.living import Living
 from trialog.sandbox.bubblewrap.rooted import RootedSandbox
 from trialog.sandbox.bubblewrap.sandbox import BubblewrapSandbox
-from trialog.sandbox.bubblewrap.tools import Tools, capabilities, find_tools, mend
+from trialog.sandbox.bubblewrap.tools import Tools, capabilities, find_tools
 from trialog.sandbox.errors import (
     ProviderUnavailableError,
     SandboxBusyError,
-    SandboxError,
     SandboxGoneError,
     WorldError,
 )
@@ -33,7 +30,6 @@ from trialog.sandbox.provider import Capabilities, SandboxSpec, check_sandbox_id
 from trialog.sandbox.rootfs import recipe as recipes
 from trialog.sandbox.rootfs.guest import Defaults
 from trialog.sandbox.rootfs.store import Stored
-from trialog.sandbox.worlds.archive import pack
 from trialog.sandbox.worlds.store import WorldStore
 
 _Made = tuple[Home, subprocess.Popen[bytes], float]
@@ -64,36 +60,17 @@ class BubblewrapProvider:
         self._run = root / "run"
         self._tools: Tools | None = None
         self._images: Images | None = None
+        self._refused = ""
         self._sandboxes: dict[str, BubblewrapSandbox | RootedSandbox] = {}
         self._creating = weakref.WeakValueDictionary[str, asyncio.Lock]()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sandbox-spawner")
 
     async def probe(self) -> Capabilities:
         """Start a sandbox, look around in it, and say what is enforced; see the seam."""
-        world = pack({"probe.txt": b"probe\n"})
-        digest = hashlib.sha256(world).hexdigest()
-        sandbox_id = f"probe-{os.getpid()}"
-        try:
-            await self.prepare(digest, world)
-            sandbox = await self.create(sandbox_id, SandboxSpec(digest))
-        except (OSError, SandboxError) as error:
-            if isinstance(error, ProviderUnavailableError):
-                raise
-            raise ProviderUnavailableError(mend(str(error), self._root)) from error
-        try:
-            script = "cat probe.txt && echo x > probe.txt && cat /proc/net/dev && echo $$"
-            seen = await sandbox.exec("probe", ["sh", "-c", script], timeout_s=20)
-        finally:
-            await sandbox.destroy()
-        lines = seen.stdout.decode("utf-8", "replace").splitlines()
-        devices = [line.split(":")[0].strip() for line in lines if ":" in line]
-        if seen.exit_code != 0 or lines[:1] != ["probe"] or devices != ["lo"]:
-            said = seen.stderr.decode("utf-8", "replace").strip()
-            raise ProviderUnavailableError(
-                f"the self-test saw {lines[:1]} and network devices {devices} "
-                f"(exit code {seen.exit_code}): {said}"
-            )
-        return capabilities(self._find_tools())
+        await probing.world(self, self._root)
+        tools = self._find_tools()
+        self._refused = await probing.image(self, tools.base)
+        return capabilities(tools, self._refused)
 
     async def prepare(self, world_digest: str, tar_bytes: bytes) -> None:
         """Unpack a world once per host; see the seam."""
@@ -123,10 +100,12 @@ class BubblewrapProvider:
 
     async def build(self, recipe: Recipe) -> Image:
         """Return a recipe's image; see the seam."""
+        self._check_refused()
         return await self._find_images().build(recipe, self._open_bench)
 
     async def start(self, sandbox_id: str, spec: ImageSpec) -> RootedSandbox:
         """Start a sandbox from an image; see the seam."""
+        self._check_refused()
         check_network(spec)
         stored = self._find_images().find(spec.image)
         made = await self._make(
@@ -134,6 +113,12 @@ class BubblewrapProvider:
         )
         assert isinstance(made, RootedSandbox)
         return made
+
+    def _check_refused(self) -> None:
+        if self._refused:
+            raise ProviderUnavailableError(
+                f"this host starts no sandboxes from images: {self._refused}"
+            )
 
     async def resume(self, sandbox_id: str) -> RootedSandbox:
         """Return a living sandbox; see the seam."""

@@ -71,8 +71,8 @@ def range_base(own: str | None = None) -> int | None:
     return None
 
 
-def capabilities(tools: Tools) -> Capabilities:
-    """Say what holds here; see the seam."""
+def capabilities(tools: Tools, refused: str) -> Capabilities:
+    """Say what holds here, and why there are no sandboxes from images, if so; see the seam."""
     hard, polled = Enforcement.HARD, Enforcement.POLLED
     notes = [
         "disk: one file by rlimit, their sum by a watchdog (4 looks a second while a command runs, "
@@ -82,6 +82,8 @@ def capabilities(tools: Tools) -> Capabilities:
         notes.append("memory: no cgroup can be made here; a watchdog looks 10 times a second")
     if not tools.parents.holds_cpu:
         notes.append("cpu: no cgroup can be made here; the scheduler alone shares it")
+    if refused:
+        notes.append(f"tasks: no sandbox from an image can be started here: {refused}")
     if tools.seccomp is None:
         notes.append("no seccomp filter is written for this machine's architecture")
     if tools.base is not None:
