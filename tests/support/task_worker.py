@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import os
+import shutil
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,9 +33,10 @@ from trialog.sandbox.trials.handling import TaskTrials
 from trialog.sandbox.trials.host import Host
 from trialog.sandbox.trials.scratch import Scratch
 from trialog.spine.consumer import AttemptFailedError, Held
-from trialog.spine.log import Append, Claim, Fail, new_event
+from trialog.spine.log import MAX_INLINE_BLOB_BYTES, Append, Claim, Fail, new_event
 from trialog.spine.memory.blobs import MemoryBlobs
 from trialog.spine.memory.log import MemoryLog
+from trialog.spine.memory.store import MemoryStore
 from trialog.spine.runs import Runs
 from trialog.spine.tasks.packing import pack
 from trialog.spine.tasks.store import TaskStore
@@ -105,6 +108,32 @@ class HeldUntilTried(Held):
     tried: asyncio.Event
 
 
+class FolderBlobs(MemoryBlobs):
+    """Blobs in memory, but for large files: these are files of a folder, as in production."""
+
+    def __init__(self, store: MemoryStore, folder: Path) -> None:
+        super().__init__(store)
+        self._folder = folder
+
+    async def stage_file(self, path: Path) -> tuple[str, list[bytes]]:
+        """Keep a large file as a file."""
+        if path.stat().st_size <= MAX_INLINE_BLOB_BYTES:
+            return await super().stage_file(path)
+        with path.open("rb") as file:
+            digest = (await asyncio.to_thread(hashlib.file_digest, file, "sha256")).hexdigest()
+        self._folder.mkdir(exist_ok=True)
+        await asyncio.to_thread(shutil.copyfile, path, self._folder / digest)
+        return digest, []
+
+    async def fetch(self, digest: str, path: Path) -> None:
+        """Copy it back."""
+        kept = self._folder / digest
+        if kept.exists():
+            await asyncio.to_thread(shutil.copyfile, kept, path)
+        else:
+            await super().fetch(digest, path)
+
+
 @dataclass
 class TaskWorker:
     """A worker. ``another`` is one that comes after it on the same host, with the same log."""
@@ -116,7 +145,7 @@ class TaskWorker:
     provider_name: str = "bubblewrap"
 
     def __post_init__(self) -> None:
-        self.blobs = MemoryBlobs(self.log.store)
+        self.blobs = FolderBlobs(self.log.store, self.scratch / "blobs")
         self.versions = {"verifier:harbor": "1", "agent:oracle": "1", "agent:nop": "1"}
         host = Host(
             {self.provider_name: self.provider},
