@@ -345,6 +345,15 @@ async def test_programs_that_start_programs_stand_still_too(
     assert (await run(sandbox, "2", watch, timeout_s=20)).exit_code == 0
 
 
+async def test_a_command_waits_for_the_save_under_way(place: Place, sandbox: ImageSandbox) -> None:
+    await sh(sandbox, "0", "mkdir /many; cd /many; for i in $(seq 2000); do echo $i > $i; done")
+    saving = asyncio.ensure_future(sandbox.save(place.scratch / "s", 10 * MIB))
+    runs = [asyncio.ensure_future(run(sandbox, f"r{at}", "echo x > /ran")) for at in range(5)]
+    assert [(await each).exit_code for each in runs] == [0] * 5
+    await saving
+    assert await sandbox.read("/ran", 10) == b"x\n"
+
+
 async def test_what_was_stopped_stays_so(place: Place, sandbox: ImageSandbox) -> None:
     await sh(sandbox, "1", "sleep 1000 > /dev/null 2>&1 & echo $! > /pid; kill -STOP $!")
     stopped = "grep -q '^State:.T' /proc/$(cat /pid)/status"

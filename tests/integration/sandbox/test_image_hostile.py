@@ -212,6 +212,11 @@ async def test_a_disk_filler_is_ended(sandbox: RootedSandbox, folder: str) -> No
     assert result.limit == "disk"
 
 
+async def test_a_file_of_many_names_takes_its_place_once(sandbox: RootedSandbox) -> None:
+    script = "head -c 8000000 /dev/zero > /f; for i in $(seq 20); do ln /f /f$i; done; sleep 1"
+    assert (await sh(sandbox, "1", script)).exit_code == 0
+
+
 async def test_a_disk_filler_between_commands_is_ended(sandbox: RootedSandbox) -> None:
     fill = "i=0; while :; do i=$((i+1)); head -c 1000000 /dev/zero > /tmp/$i; done"
     await sh(sandbox, "1", f"({fill}) > /dev/null 2>&1 &")

@@ -11,6 +11,7 @@ from trialog.sandbox.provider import Limits
 from trialog.sandbox.rootfs.guest import Guest
 from trialog.sandbox.rootfs.store import ImageStore, Stored
 
+MAX_ENTRIES = 1_000_000  # installing is what builds do
 LIMITS = Limits(memory_bytes=4 << 30, pids=2048, disk_bytes=16 << 30, output_bytes=1 << 18)
 
 

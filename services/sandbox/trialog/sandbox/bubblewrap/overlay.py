@@ -55,17 +55,20 @@ def usage(upper: Path) -> Usage:
     except PermissionError:
         return Usage(0, 0)
     try:
-        return _usage(top, 0)
+        return _usage(top, 0, set())
     finally:
         os.close(top)
 
 
-def _usage(folder: int, depth: int) -> Usage:
+def _usage(folder: int, depth: int, linked: set[int]) -> Usage:
     if depth > MAX_DEPTH:
         return Usage(0, MAX_ENTRIES + 1)
     disk_bytes, entries = 0, 0
     for info, name in _stats(folder):
-        disk_bytes += info.st_blocks * _BLOCK_BYTES
+        if info.st_ino not in linked:  # a file of several names takes its place once
+            disk_bytes += info.st_blocks * _BLOCK_BYTES
+        if info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode):
+            linked.add(info.st_ino)
         entries += 1
         if not stat.S_ISDIR(info.st_mode):
             continue
@@ -74,7 +77,7 @@ def _usage(folder: int, depth: int) -> Usage:
         except OSError:
             continue
         try:
-            below = _usage(subfolder, depth + 1)
+            below = _usage(subfolder, depth + 1, linked)
         finally:
             os.close(subfolder)
         disk_bytes, entries = disk_bytes + below.disk_bytes, entries + below.entries

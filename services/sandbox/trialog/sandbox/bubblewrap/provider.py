@@ -173,6 +173,7 @@ class BubblewrapProvider:
         start = partial(self._root_in, spec, begun, 0.0)
         home, process, begun_at = await loop.run_in_executor(self._thread, start, name)
         made = RootedSandbox(name, home, process, self._forget, begun_at)
+        made.max_entries = bench.MAX_ENTRIES
         try:
             await made.ready()
         except BaseException:  # also on cancellation nothing may stay behind

@@ -40,6 +40,7 @@ class RootedSandbox(Living):
         assert home.record.rooted is not None
         self._rooted: Rooted = home.record.rooted
         self.guest = Guest(self._ask, self.limits, self._rooted.defaults())
+        self.max_entries = overlay.MAX_ENTRIES
         self._running = 0
         self._woken = asyncio.Event()
         self._over_disk = 0
@@ -175,7 +176,7 @@ class RootedSandbox(Living):
                 began = time.perf_counter()
                 used = await asyncio.to_thread(overlay.usage, self._home.upper)
                 took = time.perf_counter() - began
-                if used.disk_bytes > self.limits.disk_bytes or used.entries > overlay.MAX_ENTRIES:
+                if used.disk_bytes > self.limits.disk_bytes or used.entries > self.max_entries:
                     self._over_disk += 1
                     await self.kill_all()
                 pause = max(_LOOK_S if self._running else _IDLE_LOOK_S, took * _LOOK_SHARE)

@@ -76,6 +76,7 @@ void kill_tree(pid_t session);
 int64_t census(int64_t *processes);
 int64_t count_beside(const char *states);
 int freeze_everything(void);
+void stand_if_frozen(pid_t pid);
 void thaw_everything(void);
 
 /* users.c */

@@ -118,12 +118,14 @@ static int all_stand(int patient) {
     return all;
 }
 
+static int frozen;
 static pid_t stood[MAX_MARKED]; /* what was stopped by others, and stays so when we go on */
 static int n_stood;
 
 /* Stop all but us; 0 when all stand. No process gets away: a fork with a signal pending starts
  * anew, and kill(-1) sees every process that is. Ended ones (Z, X) write nothing any more. */
 int freeze_everything(void) {
+    frozen = 1;
     n_stood = 0;
     DIR *dir = opendir("/proc");
     if (!dir) return -1;
@@ -140,7 +142,13 @@ int freeze_everything(void) {
     return 0;
 }
 
+/* A command that is asked for meanwhile begins when all goes on. */
+void stand_if_frozen(pid_t pid) {
+    if (frozen) kill(pid, SIGSTOP);
+}
+
 void thaw_everything(void) {
+    frozen = 0;
     DIR *dir = opendir("/proc");
     if (!dir) return;
     for (struct dirent *e; (e = readdir(dir));) {

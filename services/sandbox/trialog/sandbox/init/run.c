@@ -89,6 +89,7 @@ static void spawn(struct run *r, const struct settings *s, char **argv, char **e
         r->pid = fork();
         if (r->pid == 0) become(s, argv, env, cwd, user, in, out[1], err[1]);
         r->ended = r->pid < 0;
+        if (r->pid > 0) stand_if_frozen(r->pid);
     }
     if (r->ended) {
         const char *why = strerror(errno);
