@@ -135,3 +135,5 @@ async def test_steps_of_one_task_may_be_of_different_users(place: TaskWorker) ->
     said = [turn["calls"][-1]["result"] for turn in back.turns if turn["source"] == "agent"]
     assert [step.step for step in back.steps] == ["root", "nobody"]
     assert said == ["root", "nobody"]
+    assert ended.trajectory is not None
+    assert ended.trajectory.n_turns == 2, "a step's agent has one turn, with all its calls"

@@ -38,6 +38,7 @@ class Command:
 
     async def run(self, trial: Try) -> None:
         """Run the program. Raises CommandFailedError when it exits non-zero."""
+        trial.log.message("agent", "I run the program that I was given.")
         instruction = trial.instruction.encode("utf-8", "surrogateescape")
         await trial.sandbox.write(INSTRUCTION, instruction)
         env = {**trial.env, **self._env}

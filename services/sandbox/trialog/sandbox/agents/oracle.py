@@ -38,6 +38,7 @@ class Oracle:
         script = None if trial.solution is None else trial.solution / "solve.sh"
         if script is None or not script.is_file():
             raise AgentError("the task has no solution/solve.sh for the oracle to run")
+        trial.log.message("agent", "I run the task's own solution.")
         sandbox = trial.sandbox
         await sandbox.upload(script.parent, SOLUTION)
         await sandbox.write(f"{SOLUTION}/solve.sh", script.read_bytes(), 0o755)
