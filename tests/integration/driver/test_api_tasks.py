@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from support.api import Api, key, serve_api
 from support.task_api import asked, body, put, refused, serve_tasks, tasks_of
 from support.task_folders import STEPS, TOML, archived, written
+from trialog.driver.api import task_runs
 from trialog.proto import runspec
 from trialog.proto.tasks.task import read_task
 from trialog.spine.blobs import PostgresBlobs
@@ -196,3 +198,22 @@ async def test_a_multi_step_task_is_kept_as_one(
     (kept,) = await tasks_of(blobs, run)
     files = unpack(await blobs.get(kept.blob))
     assert read_task("steps", files).config.steps[1].name == "two"
+
+
+async def test_reading_tasks_may_take_longer_than_a_plain_request(
+    log: PostgresLog, blobs: PostgresBlobs, tasks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = asyncio.Event()
+
+    async def slowly(*_: Any) -> list[Any]:
+        # Beyond the bound of a plain request, which would have been answered 503 by then.
+        await asyncio.wait_for(held.wait(), 30)
+        return []
+
+    monkeypatch.setattr(task_runs, "verdicts", slowly)
+    settings: dict[str, Any] = {"task_roots": (tasks,), "request_s": 1.0}
+    async with serve_api(log, blobs, None, **settings) as short:
+        asking = asyncio.create_task(short.client.post("/runs", json=body(tasks)))
+        loop = asyncio.get_running_loop()
+        loop.call_later(2.0, held.set)
+        assert (await asking).status_code == 201

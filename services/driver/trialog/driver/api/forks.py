@@ -14,7 +14,7 @@ from trialog.driver.api.dependencies import ApiDependencies, Deps, Reading
 from trialog.driver.api.fork_schemas import Plan
 from trialog.driver.api.problems import invalid
 from trialog.driver.api.reader import Reader
-from trialog.driver.api.routing import PatientRoute, RunId, answer, problems, router
+from trialog.driver.api.routing import PatientRoute, RunId, allow_longer, answer, problems, router
 from trialog.driver.forking import (
     Ancestor,
     ForkRefusedError,
@@ -93,6 +93,8 @@ async def fork_run(
     steps below it stand as they are. What is not changed is inherited; only what is not on the
     ancestors' log under the same inputs is executed."""
     overrides = await _overrides_of(request, rubric)
+    if "tasks" in overrides:
+        allow_longer(request, task_runs.PATIENCE)
     parent = await _ancestor(deps, reader, run_id)
     sent = asking.digest_of({"fork": run_id, "mode": mode, "settings": overrides})
     new_id = asking.new_run_id(idempotency_key)

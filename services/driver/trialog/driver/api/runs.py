@@ -17,7 +17,6 @@ from trialog.driver.api.problems import invalid
 from trialog.driver.api.routing import (
     Cursor,
     Limit,
-    PatientRoute,
     RunId,
     allow_longer,
     answer,
@@ -94,7 +93,7 @@ async def create_run(
         return there
     settings = await rubric_names.resolve_in(deps.engine, given, asking.TITLE)
     if is_of_tasks(settings):
-        allow_longer(request, PatientRoute.patience)
+        allow_longer(request, task_runs.PATIENCE)
     settings = await task_runs.resolve_in(deps, settings, asking.TITLE)
     spec = asking.validated(json.dumps(settings))
     weights = await asyncio.to_thread(first_weights, spec)
