@@ -70,3 +70,8 @@ def test_there_are_enough_that_tell_a_solution_from_nothing() -> None:
     rewards = [(one["oracle"]["reward"], one["nop"]["reward"]) for one in EXPECTED.values()]
     assert len(rewards) >= 14
     assert rewards.count((1.0, 0.0)) >= 9
+
+
+def test_the_readme_has_them_all() -> None:
+    said = (EXAMPLES / "tasks" / "README.md").read_text()
+    assert [name for name in EXPECTED if f"`{name}`" not in said] == []
