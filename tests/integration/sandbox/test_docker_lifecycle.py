@@ -176,6 +176,23 @@ async def test_an_image_that_is_not_built_here(provider: DockerProvider) -> None
         await provider.start("one", ImageSpec("0" * 64))
 
 
+async def test_starts_that_are_given_up_leave_nothing(
+    provider: DockerProvider, tmp_path: Path
+) -> None:
+    """Whatever a start was doing when it was cancelled."""
+    image = await build(provider, tmp_path / "bare")
+    await (await provider.start("first", ImageSpec(image.digest))).destroy()
+    for number in range(12):
+        starting = asyncio.ensure_future(provider.start(f"s{number}", ImageSpec(image.digest)))
+        done, _ = await asyncio.wait([starting], timeout=0.02 * number)
+        starting.cancel()
+        await asyncio.wait([starting])
+        if done:
+            await starting.result().destroy()
+    assert states(tmp_path / "root") == []
+    assert folders(tmp_path / "root") == []
+
+
 async def test_many_at_once(provider: DockerProvider, tmp_path: Path) -> None:
     image = await build(provider, tmp_path / "bare")
 

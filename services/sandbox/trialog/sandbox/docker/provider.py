@@ -19,7 +19,7 @@ from trialog.sandbox.docker.disk import Disk, Upper, upper_of
 from trialog.sandbox.docker.folder import PASSING, Folder, Record, abandoned
 from trialog.sandbox.docker.handover import Handover
 from trialog.sandbox.docker.layers import Layers
-from trialog.sandbox.docker.sandbox import DockerSandbox, remove
+from trialog.sandbox.docker.sandbox import DockerSandbox, remove, to_its_end
 from trialog.sandbox.errors import SandboxBusyError, SandboxGoneError
 from trialog.sandbox.images import Image, ImageSpec, Recipe
 from trialog.sandbox.init import build as init
@@ -218,8 +218,9 @@ class DockerProvider:
         network = await public.ensure(self._daemon) if spec.network == "public" else "none"
         tag = building.tag(spec.image)
         body = container.settings(owner, spec, tag, folder.inside, network, self._orphan_ttl_s)
-        made = await self._daemon.ask(
-            "POST", "/containers/create", params={"name": owner.name}, body=body
+        # Given up halfway, it would come to be after its removal.
+        made = await to_its_end(
+            self._daemon.ask("POST", "/containers/create", params={"name": owner.name}, body=body)
         )
         made_id = str(made["Id"])
         inspected = await self._daemon.ask("GET", f"/containers/{made_id}/json")

@@ -8,7 +8,7 @@ import dataclasses
 import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from trialog.sandbox.bubblewrap import wire
 from trialog.sandbox.docker.container import INIT, INSIDE
@@ -22,6 +22,7 @@ from trialog.sandbox.rootfs.guest import Defaults, Guest
 from trialog.sandbox.snapshot import Snapshot
 
 _READY_TIMEOUT_S = 20.0
+T = TypeVar("T")
 _GONE = (404, 409)  # unknown, or being removed already
 
 
@@ -127,7 +128,7 @@ class DockerSandbox(Guest):
                 wire.file_bytes("save", await channel.ask(bytes([wire.Op.FREEZE])))
             except FileRefusedError as error:
                 raise SnapshotRefusedError(str(error)) from error
-            snapshot = await _to_its_end(self._disk.save(target, limit_bytes))
+            snapshot = await to_its_end(self._disk.save(target, limit_bytes))
             await channel.ask(bytes([wire.Op.THAW]))
         return snapshot
 
@@ -161,8 +162,8 @@ class DockerSandbox(Guest):
             raise SandboxGoneError(f"sandbox {self.sandbox_id}: {error}") from error
 
 
-async def _to_its_end(work: Coroutine[Any, Any, Snapshot]) -> Snapshot:
-    """Wait for work also when cancelled: what it reads must not begin to move."""
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for work also when cancelled: what follows must not overtake it."""
     running = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(running)
