@@ -41,7 +41,7 @@ def test_what_is_not_given_follows_from_the_tasks() -> None:
     run = spec(PATH, found)
     assert (run.learner, run.rubric, run.n_samples) == ("none", "task", 1)
     assert (run.n_worlds, run.prompts_per_step, run.n_steps) == (3, 3, 1)
-    assert (run.timeouts.trial_s, run.timeouts.step_s, run.timeouts.judge_s) == (3600, 2592000, 60)
+    assert (run.timeouts.trial_s, run.timeouts.step_s, run.timeouts.judge_s) == (86400, 2592000, 60)
     assert run.tasks is not None
     assert run.tasks.manifest == bytes_digest(manifest.encode(found))
     assert (run.tasks.path, run.tasks.archive, run.tasks.count) == ("/srv/tasks", None, 3)

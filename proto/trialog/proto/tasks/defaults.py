@@ -8,7 +8,7 @@ from typing import Any, cast
 from trialog.proto.runspec import MAX_STEPS, MAX_TRIALS_PER_STEP
 
 STEP_S = 30 * 86_400.0
-TRIAL_S = 3600.0
+TRIAL_S = 86_400.0  # of an agent: its task may give it less
 
 Given = dict[str, Any]
 
