@@ -353,6 +353,12 @@ async def test_attributes_of_the_overlay_are_not_the_sandboxs(
     assert (await sh(again, "1", "ls /etc/passwd /etc/sub")).exit_code == 0
 
 
+async def test_a_shut_root_is_saved(sandbox: RootedSandbox, tmp_path: Path) -> None:
+    await sh(sandbox, "1", "echo x > /x; chmod 0 /")
+    saved = await sandbox.save(tmp_path / "state", MIB)
+    assert saved.read("x") == b"x\n"
+
+
 async def test_shut_folders_are_saved(sandbox: RootedSandbox, tmp_path: Path) -> None:
     await sh(sandbox, "1", "mkdir /dark; echo in > /dark/in; chmod 0 /dark/in; chmod 0 /dark")
     saved = await sandbox.save(tmp_path / "state", MIB)
@@ -366,7 +372,7 @@ async def test_foreign_socket_families_are_refused(sandbox: RootedSandbox) -> No
         "for family in (40, 38, 17):\n"  # AF_VSOCK, AF_ALG, AF_PACKET
         "    try: socket.socket(family, socket.SOCK_STREAM)\n"
         "    except OSError as error: print(error.errno)\n"
-        "socket.create_server(('127.0.0.1', 80)).close()\n"
+        "socket.create_server(('127.0.0.1', 8080)).close()\n"
         "print(socket.gethostbyname('localhost'))\n"
     )
     found = await sandbox.exec("1", ["python3", "-c", code])

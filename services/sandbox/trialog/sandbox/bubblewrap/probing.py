@@ -55,8 +55,7 @@ async def image(provider: BubblewrapProvider, base: int | None) -> str:
             await sandbox.destroy()
     except (OSError, SandboxError, ImageError) as error:
         return str(error)
-    ids = f"_0_{os.geteuid() if base is None else base}_"
-    return _problem(seen, ids)
+    return _problem(seen, "_0_" if base is None else f"_0_{base}_")
 
 
 def _problem(seen: ExecResult, first: str) -> str:

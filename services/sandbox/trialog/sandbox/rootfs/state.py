@@ -13,7 +13,7 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 from trialog.sandbox.errors import ImageError, SnapshotRefusedError
@@ -64,14 +64,15 @@ class _Packer:
         self._linked: dict[int, SnapshotEntry] = {}
 
     def pack(self, upper: Path) -> list[SnapshotEntry]:
-        top = os.open(upper, beneath.FOLDER)
-        try:
-            info = os.fstat(top)
-            if stat.S_IMODE(info.st_mode) != 0o755:
-                self._archive.addfile(self._member(".", info, tarfile.DIRTYPE))
-            self._folder(top, "", 0, info.st_dev)
-        finally:
-            os.close(top)
+        info = upper.lstat()
+        with _let_in(str(upper), None, info):
+            top = os.open(upper, beneath.FOLDER)
+            try:
+                if stat.S_IMODE(info.st_mode) != 0o755:
+                    self._archive.addfile(self._member(".", info, tarfile.DIRTYPE))
+                self._folder(top, "", 0, info.st_dev)
+            finally:
+                os.close(top)
         return self._entries
 
     def _folder(self, folder: int, prefix: str, depth: int, device: int) -> None:
@@ -95,17 +96,18 @@ class _Packer:
     def _subfolder(
         self, parent: int, name: str, path: str, depth: int, info: os.stat_result
     ) -> None:
-        folder = _open(name, beneath.FOLDER, parent, info)
-        try:
-            member = self._member(path, info, tarfile.DIRTYPE)
-            if _opaque(folder):
-                member.pax_headers = {_HEADER: "y"}
-                self._add(SnapshotEntry(path, "deleted", mode=0))
-            self._archive.addfile(member)
-            self._add(SnapshotEntry(path, "dir", mode=member.mode))
-            self._folder(folder, path + "/", depth + 1, info.st_dev)
-        finally:
-            os.close(folder)
+        with _let_in(name, parent, info):
+            folder = os.open(name, beneath.FOLDER, dir_fd=parent)
+            try:
+                member = self._member(path, info, tarfile.DIRTYPE)
+                if _opaque(folder):
+                    member.pax_headers = {_HEADER: "y"}
+                    self._add(SnapshotEntry(path, "deleted", mode=0))
+                self._archive.addfile(member)
+                self._add(SnapshotEntry(path, "dir", mode=member.mode))
+                self._folder(folder, path + "/", depth + 1, info.st_dev)
+            finally:
+                os.close(folder)
 
     def _leaf(self, folder: int, name: str, path: str, info: os.stat_result) -> None:
         mode = stat.S_IMODE(info.st_mode)
@@ -138,7 +140,9 @@ class _Packer:
         if self._bytes > self._limit_bytes:
             raise SnapshotRefusedError(f"more than {self._limit_bytes} bytes were left")
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        with os.fdopen(_open(name, flags, folder, info), "rb") as file:
+        with _let_in(name, folder, info):
+            opened = os.open(name, flags, dir_fd=folder)
+        with os.fdopen(opened, "rb") as file:
             if os.fstat(file.fileno()).st_ino != info.st_ino:
                 raise SnapshotRefusedError(f"{path} changed while it was read")
             keep = info.st_size <= min(KEPT_FILE_BYTES, KEPT_TOTAL_BYTES - self._kept_bytes)
@@ -188,16 +192,18 @@ def _renamed(entry: SnapshotEntry, path: str) -> SnapshotEntry:
     return SnapshotEntry(path, "file", entry.size, entry.executable, entry.digest, None, entry.mode)
 
 
-def _open(name: str, flags: int, folder: int, info: os.stat_result) -> int:
-    """Open what its owner may have shut against himself: let in for a moment, then shut again."""
+@contextlib.contextmanager
+def _let_in(name: str, folder: int | None, info: os.stat_result) -> Generator[None]:
+    """Open for ourselves what its owner, who we are, has shut; it is shut again at the end."""
+    mode = stat.S_IMODE(info.st_mode)
+    shut = os.geteuid() != 0 and mode & stat.S_IRWXU != stat.S_IRWXU
+    if shut:
+        os.chmod(name, mode | stat.S_IRWXU, dir_fd=folder)
     try:
-        return os.open(name, flags, dir_fd=folder)
-    except PermissionError:
-        os.chmod(name, 0o700, dir_fd=folder)
-        try:
-            return os.open(name, flags, dir_fd=folder)
-        finally:
-            os.chmod(name, stat.S_IMODE(info.st_mode), dir_fd=folder)
+        yield
+    finally:
+        if shut:
+            os.chmod(name, mode, dir_fd=folder)
 
 
 def _opaque(folder: int) -> bool:
