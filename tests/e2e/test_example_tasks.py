@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from support import dockerd
 from support.cluster import Cluster, RunSeen
+from trialog.sandbox.bubblewrap.provider import BubblewrapProvider
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
@@ -28,10 +31,12 @@ SETTINGS: dict[str, list[str]] = {
 PROVIDERS = ["bubblewrap", pytest.param("docker", marks=dockerd.MARKS)]
 
 
-def run_file(cluster: Cluster, agent: str, provider: str) -> RunSeen:
-    """Run examples/harbor.yaml with an agent until it has ended."""
+def run_file(cluster: Cluster, agent: str, provider: str, tasks: Path) -> RunSeen:
+    """Run examples/harbor.yaml with an agent until it has ended, on a folder of its tasks."""
     command = [TRIALOG, "run", str(EXAMPLES / "harbor.yaml"), "-o", "json"]
     command += ["--set", f"agent={agent}", *SETTINGS[provider]]
+    if tasks != EXAMPLES / "tasks":
+        command += ["--set", f"tasks.path={tasks}"]
     env = os.environ | {"TRIALOG_URL": cluster.stack.api_url}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -52,12 +57,27 @@ def outcomes(run: RunSeen) -> dict[str, dict[str, Any]]:
     }
 
 
+async def one_id_only(folder: Path) -> bool:
+    """Tell whether sandboxes have no user but root here: an ordinary user's without subuids."""
+    provider = BubblewrapProvider(folder)
+    notes = (await provider.probe()).notes
+    await provider.close()
+    return any("one id only" in note for note in notes)
+
+
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("agent", ["oracle", "nop"])
-def test_they_end_as_they_say(cluster: Cluster, agent: str, provider: str) -> None:
-    run = run_file(cluster, agent, provider)
-    assert outcomes(run) == {name: stated[agent] for name, stated in EXPECTED.items()}
-    graded = [stated[agent]["reward"] for stated in EXPECTED.values()]
+def test_they_end_as_they_say(cluster: Cluster, agent: str, provider: str, tmp_path: Path) -> None:
+    tasks = EXAMPLES / "tasks"
+    stated = {name: one[agent] for name, one in EXPECTED.items()}
+    if provider == "bubblewrap" and asyncio.run(one_id_only(tmp_path / "provider")):
+        # Its image has files of a user who is not root, and cannot be built here.
+        tasks = Path(shutil.copytree(tasks, tmp_path / "tasks"))
+        shutil.rmtree(tasks / "file-invoices")
+        del stated["file-invoices"]
+    run = run_file(cluster, agent, provider, tasks)
+    assert outcomes(run) == stated
+    graded = [one["reward"] for one in stated.values()]
     scored = [reward for reward in graded if reward is not None]
     # The mean is of those that have a verdict; those without are counted beside it.
     (step,) = run.get("/steps")["steps"]
