@@ -6,6 +6,7 @@ import asyncio
 import resource
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.task_worker import TaskWorker, a_task
@@ -23,7 +24,7 @@ async def worker(tmp_path: Path) -> AsyncIterator[TaskWorker]:
     assert list((tmp_path / "provider/run").iterdir()) == []
 
 
-def script(text: str) -> dict[str, object]:
+def script(text: str) -> dict[str, Any]:
     """Return the settings of a run whose agent runs a script."""
     return {"agent": "command", "agent_options": {"command": text}}
 

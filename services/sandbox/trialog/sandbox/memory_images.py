@@ -20,13 +20,14 @@ from trialog.sandbox.errors import (
     FileMissingError,
     FileRefusedError,
     ImageError,
+    InvalidNameError,
     SandboxBusyError,
     SandboxGoneError,
     SnapshotRefusedError,
 )
 from trialog.sandbox.images import Image, ImageSpec, Pulled, Recipe, User
+from trialog.sandbox.memory_build import PATH, CommandRun, build
 from trialog.sandbox.memory_files import Node, Tree
-from trialog.sandbox.memory_shell import Shell
 from trialog.sandbox.provider import (
     DEFAULT_TIMEOUT_S,
     Capabilities,
@@ -39,9 +40,7 @@ from trialog.sandbox.provider import (
 from trialog.sandbox.snapshot import Snapshot, SnapshotEntry
 
 USERS = ("root", "nobody", "agent")
-_PATH = "/usr/local/bin:/usr/bin:/bin"
 _MAX_ENTRIES = 100_000
-_BASE = {path: Node("dir") for path in ("/bin", "/etc", "/root", "/run", "/tmp", "/usr")}  # noqa: S108
 
 
 class MemoryImageSandbox:
@@ -84,13 +83,15 @@ class MemoryImageSandbox:
                 raise SandboxGoneError(f"sandbox {self.sandbox_id} was destroyed") from None
             raise
 
-    def _shell(self, cwd: str | None, env: Mapping[str, str], stdin: bytes, limit: int) -> _Run:
+    def _shell(
+        self, cwd: str | None, env: Mapping[str, str], stdin: bytes, limit: int
+    ) -> CommandRun:
         default = self.image.workdir if self.spec.workdir is None else self.spec.workdir
-        variables = {"PATH": _PATH, **self.image.env, **self.spec.env, **env}
-        return _Run(self.tree, default if cwd is None else cwd, variables, stdin, limit)
+        variables = {"PATH": PATH, "HOME": "/root", **self.image.env, **self.spec.env, **env}
+        return CommandRun(self.tree, default if cwd is None else cwd, variables, stdin, limit)
 
     async def _run(
-        self, run: _Run, argv: list[str], timeout_s: float, user: User | None
+        self, run: CommandRun, argv: list[str], timeout_s: float, user: User | None
     ) -> ExecResult:
         given = user if user is not None else self.spec.user
         who = self.image.user if given is None else given
@@ -123,7 +124,7 @@ class MemoryImageSandbox:
     async def read(self, path: str, limit_bytes: int) -> bytes:
         """Return a file's bytes."""
         self._check_alive()
-        full = inside(path, "/")
+        full = _absolute(path)
         if self.tree.links_on_the_way(full):
             raise FileRefusedError(f"{path} leads over a link")
         if not self.tree.exists(full):
@@ -138,7 +139,7 @@ class MemoryImageSandbox:
     async def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
         """Put a file in place."""
         self._check_alive()
-        full = inside(path, "/")
+        full = _absolute(path)
         if self.tree.links_on_the_way(posixpath.dirname(full)) or self.tree.is_dir(full):
             raise FileRefusedError(f"{path} leads over a link, or is a folder")
         self.tree.remove(full)
@@ -147,7 +148,7 @@ class MemoryImageSandbox:
     async def upload(self, source: Path, target: str) -> None:
         """Copy a folder's content into a folder."""
         self._check_alive()
-        folder = inside(target, "/")
+        folder = _absolute(target)
         if self.tree.links_on_the_way(folder):
             raise FileRefusedError(f"{target} leads over a link")
         self.tree.mkdir(folder)
@@ -158,7 +159,7 @@ class MemoryImageSandbox:
     ) -> Pulled:
         """Copy a file or folder out, as plain files."""
         self._check_alive()
-        full = inside(source, "/")
+        full = _absolute(source)
         if not self.tree.exists(full, follow=False):
             raise FileMissingError(f"{source} does not exist")
         if self.tree.links_on_the_way(full):
@@ -207,23 +208,6 @@ class MemoryImageSandbox:
             raise SandboxGoneError(f"sandbox {self.sandbox_id} was destroyed")
 
 
-class _Run:
-    """A command's shell and what it said."""
-
-    def __init__(self, tree: Tree, cwd: str, env: dict[str, str], stdin: bytes, limit: int) -> None:
-        self._out, self._err, self._limit = bytearray(), bytearray(), limit
-        self.shell = Shell(
-            tree, cwd, env, self._out.extend, self._err.extend, lambda work: work.close(), stdin
-        )
-
-    def result(self, code: int, *, timed_out: bool = False) -> ExecResult:
-        """Return how it ended."""
-        limit = self._limit
-        truncated = len(self._out) > limit or len(self._err) > limit
-        out, err = bytes(self._out[:limit]), bytes(self._err[:limit])
-        return ExecResult(code, out, err, truncated, timed_out)
-
-
 class MemoryImageProvider:
     """Keeps images and sandboxes in dicts. A second worker is whoever uses it next."""
 
@@ -253,7 +237,7 @@ class MemoryImageProvider:
         digest = await self.identify(recipe)
         if digest not in self._images:
             self.builds += 1
-            made = await _build(digest, recipe)
+            made = await build(digest, recipe)
             self._images[digest] = made
         return self._images[digest][0]
 
@@ -269,8 +253,7 @@ class MemoryImageProvider:
         image, nodes = self._images[spec.image]
         tree = Tree(nodes)
         for state in spec.states:
-            changes = json.loads(state.read_text())
-            tree.apply({path: _unpacked(packed) for path, packed in changes.items()})
+            tree.apply(_read_state(state))
         made = self.sandboxes[sandbox_id] = MemoryImageSandbox(sandbox_id, image, spec, tree)
         self.started.append(sandbox_id)
         return made
@@ -297,52 +280,10 @@ class MemoryImageProvider:
         return [name for name, sandbox in self.sandboxes.items() if not sandbox.ended]
 
 
-async def _build(digest: str, recipe: Recipe) -> tuple[Image, dict[str, Node]]:
-    lines = [f"FROM {recipe.docker_image}"]
-    if recipe.docker_image is None:
-        try:
-            text = (recipe.context / (recipe.dockerfile or "Dockerfile")).read_text()
-        except FileNotFoundError as error:
-            raise ImageError(f"there is no {recipe.dockerfile}") from error
-        lines = [line for line in text.splitlines() if line.strip() and line[0] != "#"]
-    tree, env, workdir, user = Tree(_BASE), dict[str, str](), "/", "0"
-    for line in lines:
-        word, _, rest = line.strip().partition(" ")
-        match word.upper():
-            case "FROM":
-                if rest not in recipe.images:
-                    raise ImageError(f"the image {rest} is not declared")
-            case "RUN":
-                run = _Run(tree, workdir, {"PATH": _PATH, **env}, b"", 1 << 20)
-                code = await run.shell.run(["sh", "-c", rest])
-                if code != 0:
-                    said = run.result(code).stderr.decode()
-                    raise ImageError(f"{rest!r} failed with {code}: {said}")
-            case "COPY" | "ADD":
-                source, target = rest.split()
-                _copy(recipe.context / source, tree, posixpath.join(workdir, target))
-            case "ENV":
-                name, _, value = rest.partition("=")
-                env[name] = value
-            case "WORKDIR":
-                workdir = posixpath.join(workdir, rest)
-                tree.mkdir(workdir)
-            case "USER":
-                user = rest
-            case _:
-                raise ImageError(f"unknown instruction {word}")
-    return Image(digest, env, workdir, int(user) if user.isdigit() else user), tree.nodes
-
-
-def _copy(source: Path, tree: Tree, target: str) -> None:
-    if source.is_file():
-        place = posixpath.join(target, source.name) if target.endswith("/") else target
-        tree.put(posixpath.normpath(place), source.read_bytes(), source.stat().st_mode & 0o777)
-        return
-    for path in sorted(source.rglob("*")):
-        if path.is_file():
-            place = posixpath.normpath(posixpath.join(target, str(path.relative_to(source))))
-            tree.put(place, path.read_bytes(), path.stat().st_mode & 0o777)
+def _absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise InvalidNameError(f"path {path[:120]!r} is not absolute")
+    return inside(path, "/")
 
 
 def _upload(source: Path, tree: Tree, folder: str) -> None:
@@ -396,10 +337,25 @@ def _unpacked(packed: list[Any] | None) -> Node | None:
     return None if packed is None else Node(packed[0], base64.b64decode(packed[1]), packed[2])
 
 
+def _read_state(path: Path) -> dict[str, Node | None]:
+    try:
+        changes = json.loads(path.read_text())
+        return {name: _unpacked(packed) for name, packed in changes.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ImageError(f"{path.name} is no state: {error}") from error
+
+
 def _entry(path: str, node: Node | None) -> SnapshotEntry:
     name = path.lstrip("/")
     if node is None:
         return SnapshotEntry(name, "deleted")
-    digest = "" if node.kind == "dir" else hashlib.sha256(node.data).hexdigest()
-    is_executable = node.kind == "file" and bool(node.mode & 0o111)
-    return SnapshotEntry(name, node.kind, len(node.data), is_executable, digest)
+    is_file = node.kind == "file"
+    return SnapshotEntry(
+        name,
+        node.kind,
+        len(node.data),
+        is_file and bool(node.mode & 0o111),
+        "" if node.kind == "dir" else hashlib.sha256(node.data).hexdigest(),
+        node.data if is_file else None,
+        mode=node.mode,
+    )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import posixpath
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,9 +22,9 @@ from trialog.sandbox.memory_script import (
     assignment,
     parse,
 )
+from trialog.sandbox.memory_words import BUILTINS, SHELLS
 
 NOT_FOUND, NOT_EXECUTABLE, MISUSED = 127, 126, 2
-_SHELLS = ("sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/bash")
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 Write = Callable[[bytes], None]
 
@@ -204,11 +203,11 @@ class Shell:
 
     async def _call(self, argv: list[str]) -> int:
         name, rest = argv[0], [word for word in argv[1:] if word != "--"]
-        if name in _SHELLS:
+        if name in SHELLS:
             if rest[:1] in (["-c"], ["-ec"]):
                 return await self.script(rest[1], rest[3:])
             return await self._file(rest[0], rest[1:], is_run=False)
-        builtin = _BUILTINS.get(name)
+        builtin = BUILTINS.get(name)
         if builtin is not None:
             return await builtin(self, rest)
         if "/" in name:
@@ -234,152 +233,3 @@ async def _quietly(work: Coroutine[Any, Any, int]) -> None:
         await work
     except _ExitError:
         return
-
-
-async def _sleep(shell: Shell, words: list[str]) -> int:
-    await (asyncio.Event().wait() if words == ["infinity"] else asyncio.sleep(float(words[0])))
-    return 0
-
-
-async def _cat(shell: Shell, words: list[str]) -> int:
-    code = 0
-    if not words:
-        shell.out(shell.stdin)
-    for path in words:
-        try:
-            shell.out(shell.tree.data(posixpath.join(shell.cwd, path)))
-        except FileNotFoundError:
-            shell.err(f"cat: {path}: No such file or directory\n".encode())
-            code = 1
-    return code
-
-
-async def _echo(shell: Shell, words: list[str]) -> int:
-    end = "" if words[:1] == ["-n"] else "\n"
-    shell.out((" ".join(words[0 if end else 1 :]) + end).encode())
-    return 0
-
-
-async def _printf(shell: Shell, words: list[str]) -> int:
-    text = words[0].replace("\\n", "\n").replace("\\0", "\0")
-    for value in words[1:]:
-        text = text.replace("%s", value, 1)
-    shell.out(text.encode())
-    return 0
-
-
-async def _tail(shell: Shell, words: list[str]) -> int:
-    shell.out(shell.tree.data(posixpath.join(shell.cwd, words[2]))[-int(words[1]) :])
-    return 0
-
-
-async def _rm(shell: Shell, words: list[str]) -> int:
-    options = {letter for word in words if word.startswith("-") for letter in word[1:]}
-    code = 0
-    for path in (word for word in words if not word.startswith("-")):
-        full = posixpath.join(shell.cwd, path)
-        if not shell.tree.exists(full, follow=False) and "f" not in options:
-            shell.err(f"rm: {path}: No such file or directory\n".encode())
-            code = 1
-        shell.tree.remove(full)
-    return code
-
-
-async def _mkdir(shell: Shell, words: list[str]) -> int:
-    for path in (word for word in words if not word.startswith("-")):
-        shell.tree.mkdir(posixpath.join(shell.cwd, path))
-    return 0
-
-
-async def _chmod(shell: Shell, words: list[str]) -> int:
-    for path in words[1:]:
-        full = posixpath.join(shell.cwd, path)
-        if not shell.tree.exists(full):
-            return 1
-        mode = shell.tree.mode(full) | 0o111 if words[0] == "+x" else int(words[0], 8)
-        shell.tree.chmod(full, mode)
-    return 0
-
-
-async def _ln(shell: Shell, words: list[str]) -> int:
-    target, path = [word for word in words if not word.startswith("-")]
-    shell.tree.link(posixpath.join(shell.cwd, path), target)
-    return 0
-
-
-async def _test(shell: Shell, words: list[str]) -> int:
-    match [word for word in words if word != "]"]:
-        case ["!", *rest]:
-            return 1 - await _test(shell, rest)
-        case ["-e", path]:
-            found = shell.tree.exists(posixpath.join(shell.cwd, path))
-        case ["-d", path]:
-            found = shell.tree.is_dir(posixpath.join(shell.cwd, path))
-        case ["-f", path]:
-            full = posixpath.join(shell.cwd, path)
-            found = shell.tree.exists(full) and not shell.tree.is_dir(full)
-        case ["-L", path]:
-            found = shell.tree.is_link(posixpath.join(shell.cwd, path))
-        case [one, "=", other]:
-            found = one == other
-        case [one, "!=", other]:
-            found = one != other
-        case [text]:
-            found = bool(text)
-        case _:
-            raise ScriptError(f"test does not know {words}")
-    return 0 if found else 1
-
-
-async def _command(shell: Shell, words: list[str]) -> int:
-    name = words[-1]
-    known = name in _BUILTINS or name in _SHELLS
-    if known:
-        shell.out(f"{name}\n".encode())
-    return 0 if known else 1
-
-
-async def _code(shell: Shell, words: list[str], code: int = 0) -> int:
-    return code
-
-
-async def _false(shell: Shell, words: list[str]) -> int:
-    return 1
-
-
-async def _env(shell: Shell, words: list[str]) -> int:
-    shell.out("".join(f"{name}={value}\n" for name, value in shell.env.items()).encode())
-    return 0
-
-
-async def _pwd(shell: Shell, words: list[str]) -> int:
-    shell.out(f"{shell.cwd}\n".encode())
-    return 0
-
-
-async def _touch(shell: Shell, words: list[str]) -> int:
-    for path in words:
-        shell.tree.writer(posixpath.join(shell.cwd, path), append=True)
-    return 0
-
-
-_BUILTINS: Mapping[str, Callable[[Shell, list[str]], Coroutine[Any, Any, int]]] = {
-    "sleep": _sleep,
-    "cat": _cat,
-    "echo": _echo,
-    "printf": _printf,
-    "tail": _tail,
-    "rm": _rm,
-    "mkdir": _mkdir,
-    "chmod": _chmod,
-    "ln": _ln,
-    "test": _test,
-    "[": _test,
-    "command": _command,
-    "true": _code,
-    ":": _code,
-    "false": _false,
-    "env": _env,
-    "pwd": _pwd,
-    "touch": _touch,
-}
