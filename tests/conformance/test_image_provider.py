@@ -1,7 +1,7 @@
 """What every provider of sandboxes with a whole root promises (``sandbox/images.py``).
 
-A provider is a parameter of ``place``: it comes with a recipe of an image that has a shell and the
-usual small tools, and says whether it has several ids. Nothing here knows a provider's ways.
+A provider is a parameter of ``place`` and made in ``support/image_places.py``. Nothing here knows a
+provider's ways.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ import asyncio
 import hashlib
 import tarfile
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from support import dockerd
-from support.docker_sandboxes import docker_provider
-from trialog.sandbox.bubblewrap.provider import BubblewrapProvider
+from support.image_places import PLACES, Place, run, sh
 from trialog.sandbox.errors import (
     FileMissingError,
     FileRefusedError,
@@ -26,29 +24,9 @@ from trialog.sandbox.errors import (
     SandboxGoneError,
     SnapshotRefusedError,
 )
-from trialog.sandbox.images import ImageProvider, ImageSandbox, ImageSpec, Recipe
-from trialog.sandbox.provider import ExecResult
+from trialog.sandbox.images import ImageSandbox, ImageSpec, Recipe
 
 MIB = 1 << 20
-
-
-@dataclass(frozen=True)
-class Place:
-    """A provider under test; ``recipe`` is of a small image, ``many_ids`` of several users."""
-
-    provider: ImageProvider
-    recipe: Recipe
-    many_ids: bool
-    scratch: Path
-
-    async def start(self, name: str = "one", **spec: object) -> ImageSandbox:
-        image = await self.provider.build(self.recipe)
-        return await self.provider.start(name, ImageSpec(image.digest, **spec))  # type: ignore[arg-type]
-
-    def folder(self, name: str) -> Path:
-        made = self.scratch / name
-        made.mkdir()
-        return made
 
 
 @pytest.fixture(params=["bubblewrap", pytest.param("docker", marks=dockerd.MARKS)])
@@ -59,37 +37,9 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield made
 
 
-async def bubblewrap(tmp_path: Path, scratch: Path) -> AsyncIterator[Place]:
-    provider = BubblewrapProvider(tmp_path / "provider", orphan_s=0)
-    recipe = Recipe(scratch, None, docker_image="base", images={"base": "host"})
-    notes = (await provider.probe()).notes
-    yield Place(provider, recipe, not any("one id only" in note for note in notes), scratch)
-    await provider.close()
-    assert list((tmp_path / "provider/run").iterdir()) == []
-
-
-async def docker(tmp_path: Path, scratch: Path) -> AsyncIterator[Place]:
-    async with docker_provider(tmp_path / "provider") as provider:
-        recipe = Recipe(scratch, None, docker_image=dockerd.BASE)
-        yield Place(provider, recipe, True, scratch)
-
-
-PLACES = {"bubblewrap": bubblewrap, "docker": docker}
-
-
 @pytest.fixture
 async def sandbox(place: Place) -> ImageSandbox:
     return await place.start()
-
-
-async def run(sandbox: ImageSandbox, exec_id: str, script: str, **options: object) -> ExecResult:
-    return await sandbox.exec(exec_id, ["sh", "-c", script], **options)  # type: ignore[arg-type]
-
-
-async def sh(sandbox: ImageSandbox, exec_id: str, script: str, **options: object) -> str:
-    result = await run(sandbox, exec_id, script, **options)
-    assert result.exit_code == 0, result
-    return result.stdout.decode()
 
 
 # Images
@@ -409,10 +359,12 @@ async def test_start_and_resume_give_the_same_sandbox(place: Place) -> None:
 
 
 async def test_an_id_means_one_image(place: Place, sandbox: ImageSandbox) -> None:
-    other = Recipe(place.scratch, place.recipe.dockerfile, place.recipe.docker_image)
-    del other
-    with pytest.raises((SandboxBusyError, ImageError)):
-        await place.provider.start(sandbox.sandbox_id, ImageSpec("0" * 64))
+    (place.scratch / "Dockerfile").write_text(f"FROM {place.recipe.docker_image}\nENV A=b\n")
+    other = Recipe(place.scratch, images=place.recipe.images)
+    image = await place.provider.build(other)
+    assert image.env["A"] == "b"
+    with pytest.raises(SandboxBusyError):
+        await place.provider.start(sandbox.sandbox_id, ImageSpec(image.digest))
 
 
 async def test_destroy_ends_it(place: Place, sandbox: ImageSandbox) -> None:

@@ -55,6 +55,7 @@ SUITES = (
     "tests/integration/sandbox/test_reference_agent.py",
     "tests/support/docker_sandboxes.py",
     "tests/support/dockerd.py",
+    "tests/support/image_places.py",
     "tests/support/rootfs.py",
     "tests/support/waiting.py",
     "tests/golden/seed-run.json",

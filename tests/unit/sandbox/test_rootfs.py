@@ -182,6 +182,23 @@ def test_the_digest_of_a_host_image_is_no_others(tmp_path: Path) -> None:
         recipe.plan(Recipe(tmp_path))
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_context_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY x /\n")
+    (tmp_path / "x").touch(mode=0)
+    with pytest.raises(ImageError, match="x"):
+        recipe.plan(Recipe(tmp_path))
+
+
+def test_a_context_with_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """What is neither file, folder nor link is no part of a context, and is never opened."""
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY . /\n")
+    before = recipe.plan(Recipe(tmp_path)).digest
+    os.mkfifo(tmp_path / "pipe")
+    assert recipe.plan(Recipe(tmp_path)).digest != before
+    assert list(Context(tmp_path).folder_entries("", "/", Owner()))[0].path == "/Dockerfile"
+
+
 def test_context_patterns(tmp_path: Path) -> None:
     for name in ("a.py", "b.py", "d/c.py", "d/e/f.txt", ".hidden"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ from trialog.sandbox.errors import ImageError, ProviderUnavailableError
 from trialog.sandbox.images import Image, ImageSpec, Recipe
 from trialog.sandbox.rootfs import recipe as recipes
 from trialog.sandbox.rootfs import state
+from trialog.sandbox.rootfs.bases import Base
 from trialog.sandbox.rootfs.library import Library
 from trialog.sandbox.rootfs.recipe import Plan, PlannedStage
 from trialog.sandbox.rootfs.runner import Builder
@@ -33,6 +34,7 @@ class Images:
         kind = "one" if tools.base is None else f"from-{tools.base}"
         self._store = ImageStore(root / f"images-{kind}", tools.base)
         self._library = Library(self._store)
+        self._unpacking = asyncio.Lock()
 
     async def build(self, recipe: Recipe, open_sandbox: OpenSandbox) -> Image:
         """Return a recipe's image; see the seam. One process builds it, others wait for that."""
@@ -50,7 +52,7 @@ class Images:
 
     async def _make(self, plan: Plan, open_sandbox: OpenSandbox) -> Stored:
         if plan.base is not None:
-            return await asyncio.to_thread(self._library.base, plan.base)
+            return await self._base(plan.base)
         opened = itertools.count()
 
         async def open_bench(begun: Stored) -> BuildBench:
@@ -60,9 +62,14 @@ class Images:
 
         async def base_of(stage: PlannedStage) -> Stored:
             assert not isinstance(stage.base, int)
-            return await asyncio.to_thread(self._library.base, stage.base)
+            return await self._base(stage.base)
 
         return await Builder(plan, open_bench).build(base_of)
+
+    async def _base(self, base: Base) -> Stored:
+        """One at a time: who waits for another's unpacking holds one of few threads meanwhile."""
+        async with self._unpacking:
+            return await asyncio.to_thread(self._library.base, base)
 
     def find(self, digest: str) -> Stored:
         """Return an image that is here. Raises ImageError."""

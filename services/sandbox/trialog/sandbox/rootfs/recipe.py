@@ -57,7 +57,7 @@ def plan(recipe: Recipe) -> Plan:
     text = read_text(recipe.context, recipe.dockerfile)
     try:
         return _plan(recipe, dockerfile.parse(text))
-    except ImageError as error:
+    except (ImageError, OSError) as error:
         raise ImageError(f"{recipe.dockerfile}: {error}") from error
 
 

@@ -90,7 +90,7 @@ class Builder:
             for at, each in enumerate(stage.instructions):
                 try:
                     now = await self._do(bench, now, each, f"{stage.number}-{at}", stage.number)
-                except (ImageError, SandboxError) as error:
+                except (ImageError, SandboxError, OSError) as error:
                     shown = f"{each.name} {each.text}".splitlines()[0][:120]
                     raise ImageError(
                         f"{self._plan.recipe.dockerfile}, line {each.line}: {shown}: {error}"
