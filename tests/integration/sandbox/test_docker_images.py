@@ -126,6 +126,16 @@ async def test_a_build_that_fails_says_at_which_step(
         await build(provider, context, text)
 
 
+async def test_a_base_is_pulled_only_where_that_is_allowed(
+    provider: DockerProvider, context: Path
+) -> None:
+    (context / "Dockerfile").write_text("FROM 127.0.0.1:1/nobody/here:1\n")
+    with pytest.raises(ImageError, match="docker pull 127"):
+        await provider.build(Recipe(context))
+    with pytest.raises(ImageError, match="cannot be pulled: .*refused"):
+        await provider.build(Recipe(context, network="public"))
+
+
 async def test_a_build_over_its_time_is_ended(provider: DockerProvider, context: Path) -> None:
     (context / "Dockerfile").write_text(BASE + "RUN sleep 1000 # of this test\n")
     with pytest.raises(ImageError, match=r"RUN sleep 1000.*longer than 1 s"):

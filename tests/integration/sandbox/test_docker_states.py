@@ -127,6 +127,12 @@ async def test_what_is_too_much_ends_the_command(provider: DockerProvider, tmp_p
     sandbox = await provider.start("one", ImageSpec(image.digest, limits=limits))
     script = "i=0; while :; do head -c 1000000 /dev/zero > /f$i || exit; i=$((i+1)); done"
     assert (await sh(sandbox, "1", script, timeout_s=60)).limit == "disk"
+    assert (await sh(sandbox, "2", "rm /f*; echo alive")).stdout == b"alive\n"
+    # A writer that its command left behind is looked at as well.
+    assert (await sh(sandbox, "3", f"({script}) > /dev/null 2>&1 &")).exit_code == 0
+    async with asyncio.timeout(60):
+        while await sandbox.processes():
+            await sh(sandbox, "looked", "true")
 
 
 async def test_a_broken_state_starts_nothing(provider: DockerProvider, tmp_path: Path) -> None:

@@ -151,9 +151,7 @@ class Builder:
         params = {"fromImage": repository, "tag": tagged}
         try:
             async with asyncio.timeout(_PULL_TIMEOUT_S):
-                async for said in self._daemon.lines("/images/create", params=params):
-                    if "error" in said:
-                        raise ImageError(f"image {name} cannot be pulled: {said['error']}")
+                await self._daemon.do("/images/create", params, b"")
         except DaemonError as error:
             raise ImageError(f"image {name} cannot be pulled: {error}") from error
         except TimeoutError:

@@ -99,7 +99,17 @@ class Daemon:
                 if line.strip():
                     yield json.loads(line)
 
-    async def stream(self, path: str) -> AsyncIterator[bytes]:
+    async def do(self, path: str, params: Params, content: AsyncIterable[bytes] | bytes) -> None:
+        """Post a tar archive and wait until all is done. Raises as ``lines``, also DaemonError for
+        an error among the messages."""
+        error = ""
+        # To the end of the messages: who leaves before keeps the connection open.
+        async for said in self.lines(path, params=params, content=content):
+            error = str(said.get("error") or error)
+        if error:
+            raise DaemonError(500, error)
+
+    async def stream(self, path: str) -> AsyncGenerator[bytes]:
         """Get an answer piece by piece. Raises as ``lines``."""
         request = self._client.build_request(
             "GET",

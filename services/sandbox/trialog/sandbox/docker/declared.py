@@ -7,7 +7,7 @@ import io
 import json
 import tarfile
 import tempfile
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO
 
@@ -61,17 +61,12 @@ class Declared:
 
     async def _import(self, path: Path, identity: str) -> None:
         params = {"fromSrc": "-", "repo": REPOSITORY, "tag": identity, "changes": _PATH}
-        await self._send("/images/create", params, _read(path))
+        await self._daemon.do("/images/create", params, _read(path))
 
     async def _load(self, layout: Path, tag: str, tagged: str) -> None:
         with tempfile.TemporaryFile() as archive:
             await asyncio.to_thread(_pack, layout, tag, tagged, archive)
-            await self._send("/images/load", {"quiet": "true"}, context.chunks(archive))
-
-    async def _send(self, path: str, params: dict[str, str], content: AsyncIterable[bytes]) -> None:
-        async for said in self._daemon.lines(path, params=params, content=content):
-            if "error" in said:
-                raise DaemonError(500, str(said["error"]))
+            await self._daemon.do("/images/load", {"quiet": "true"}, context.chunks(archive))
 
 
 def _pack(layout: Path, tag: str, tagged: str, out: IO[bytes]) -> None:

@@ -7,18 +7,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from trialog.sandbox.bubblewrap import overlay
+from trialog.sandbox.errors import SandboxGoneError
 from trialog.sandbox.provider import ExecResult
 from trialog.sandbox.rootfs import state
 from trialog.sandbox.snapshot import Snapshot
 
 OPAQUE = "trusted.overlay.opaque"
-_LOOK_S = 0.25
+_LOOK_S, _IDLE_LOOK_S = 0.25, 1.0
+_LOOK_SHARE = 20
 _DRIVER = "overlay2"
 
 # Runs PID 1's binary inside: an exec id, its arguments, its standard input.
@@ -40,11 +44,8 @@ class Disk(Protocol):
         """Write all to a file; processes must stand still."""
         ...
 
-    async def overflows(self, running: asyncio.Future[Any]) -> bool:
-        """Wait for a command, looking now and then; True as soon as there is too much.
-
-        There is no quota: between two looks a command can write more than it may.
-        """
+    async def too_much(self) -> bool:
+        """Look once whether there is more than the limit."""
         ...
 
 
@@ -74,13 +75,56 @@ class Upper:
         """Read the layer; see ``Disk``."""
         return await asyncio.to_thread(state.pack, self._upper, target, limit_bytes, base=0)
 
-    async def overflows(self, running: asyncio.Future[Any]) -> bool:
+    async def too_much(self) -> bool:
         """Measure the layer; see ``Disk``."""
-        while not running.done():
-            await asyncio.wait([running], timeout=_LOOK_S)
-            if running.done():
-                break
+        try:
             used = await asyncio.to_thread(overlay.usage, self._upper)
-            if used.disk_bytes > self._limit_bytes or used.entries > overlay.MAX_ENTRIES:
-                return True
-        return False
+        except FileNotFoundError:  # the container is gone, and so is what it wrote
+            return False
+        return used.disk_bytes > self._limit_bytes or used.entries > overlay.MAX_ENTRIES
+
+
+class Watch:
+    """Looks at a disk as long as its sandbox lives, and has all inside killed above the limit.
+
+    It looks between commands, too: a writer in the background does not stop when its command does.
+    There is no quota, so between two looks more can be written than may be. ``overflows`` counts.
+    """
+
+    def __init__(self, disk: Disk, kill_all: Callable[[], Awaitable[None]]) -> None:
+        self._disk = disk
+        self._kill_all = kill_all
+        self._begun = asyncio.Event()
+        self._running = 0
+        self._watching = asyncio.ensure_future(self._watch())
+        self.overflows = 0
+
+    @contextlib.contextmanager
+    def closely(self) -> Generator[None]:
+        """Look more often for the length of the block: a command runs."""
+        self._running += 1
+        self._begun.set()
+        try:
+            yield
+        finally:
+            self._running -= 1
+
+    def end(self) -> None:
+        """Look no more."""
+        self._watching.cancel()
+
+    async def _watch(self) -> None:
+        pause = _LOOK_S
+        with contextlib.suppress(SandboxGoneError):
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._begun.wait(), pause)
+                    await asyncio.sleep(_LOOK_S)  # a new command has written nothing yet
+                self._begun.clear()
+                began = time.perf_counter()
+                if await self._disk.too_much():
+                    self.overflows += 1
+                    await self._kill_all()
+                # A large folder takes long to look at, and others want to work as well.
+                took = time.perf_counter() - began
+                pause = max(_LOOK_S if self._running else _IDLE_LOOK_S, took * _LOOK_SHARE)

@@ -3,11 +3,12 @@ would hold it. Nothing takes VOLUME back from an image but making it anew from i
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from trialog.sandbox.docker.daemon import Daemon, Params
+from trialog.sandbox.docker.daemon import Daemon, DaemonError, Params
 from trialog.sandbox.errors import ImageError
 
 _SPECIAL = re.compile(r'(["\\$])')
@@ -23,12 +24,12 @@ async def without_volumes(daemon: Daemon, tagged: str) -> None:
     made = (await daemon.ask("POST", "/containers/create", body=body))["Id"]
     try:
         repository, _, tag = tagged.partition(":")
-        files = daemon.stream(f"/containers/{made}/export")
         params: Params = [("fromSrc", "-"), ("repo", repository), ("tag", tag)]
         params += [("changes", change) for change in _changes(config)]
-        async for said in daemon.lines("/images/create", params=params, content=files):
-            if "error" in said:
-                raise ImageError(f"{tagged} cannot be made without volumes: {said['error']}")
+        async with contextlib.aclosing(daemon.stream(f"/containers/{made}/export")) as files:
+            await daemon.do("/images/create", params, files)
+    except DaemonError as error:
+        raise ImageError(f"{tagged} cannot be made without volumes: {error}") from error
     finally:
         await daemon.ask("DELETE", f"/containers/{made}", params={"force": "true", "v": "true"})
 

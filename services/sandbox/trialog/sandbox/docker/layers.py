@@ -13,16 +13,14 @@ import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from trialog.sandbox.docker import context
 from trialog.sandbox.docker.daemon import Daemon, DaemonError
 from trialog.sandbox.docker.disk import RunInit
 from trialog.sandbox.docker.layer import changes_of, to_state
-from trialog.sandbox.errors import ImageError, SandboxGoneError
+from trialog.sandbox.errors import ImageError, ProviderUnavailableError, SandboxGoneError
 from trialog.sandbox.snapshot import Snapshot
-
-_LOOK_S = 1.0
 
 
 class Layers:
@@ -72,8 +70,9 @@ class Layers:
             params = {"container": self._container, "pause": "false"}
             made = (await self._daemon.ask("POST", "/commit", params=params, body={}))["Id"]
             try:
-                async for chunk in self._daemon.stream(f"/images/{made}/get"):
-                    await asyncio.to_thread(archive.write, chunk)
+                async with contextlib.aclosing(self._daemon.stream(f"/images/{made}/get")) as image:
+                    async for chunk in image:
+                        await asyncio.to_thread(archive.write, chunk)
             finally:
                 await asyncio.shield(self._forget(made))
         except DaemonError as error:
@@ -83,17 +82,13 @@ class Layers:
         with contextlib.suppress(DaemonError):
             await self._daemon.ask("DELETE", f"/images/{image}", params={"force": "true"})
 
-    async def overflows(self, running: asyncio.Future[Any]) -> bool:
+    async def too_much(self) -> bool:
         """Let the daemon measure; see ``Disk``."""
         path = f"/containers/{self._container}/json"
-        while not running.done():
-            await asyncio.wait([running], timeout=_LOOK_S)
-            if running.done():
-                break
-            with contextlib.suppress(DaemonError):  # it is gone: the command's end will tell
-                seen = await self._daemon.ask("GET", path, params={"size": "true"})
-                if int(seen.get("SizeRw") or 0) > self._limit_bytes:
-                    return True
+        # It is gone, and so is what it wrote; or the daemon is, for now.
+        with contextlib.suppress(DaemonError, ProviderUnavailableError):
+            seen = await self._daemon.ask("GET", path, params={"size": "true"})
+            return int(seen.get("SizeRw") or 0) > self._limit_bytes
         return False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import signal
 import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 from trialog.sandbox.bubblewrap import wire
 from trialog.sandbox.docker.container import INIT, INSIDE
 from trialog.sandbox.docker.daemon import Daemon, DaemonError
-from trialog.sandbox.docker.disk import Disk
+from trialog.sandbox.docker.disk import Disk, Watch
 from trialog.sandbox.docker.folder import Folder, Record
 from trialog.sandbox.errors import FileRefusedError, SandboxGoneError, SnapshotRefusedError
 from trialog.sandbox.images import Image, User
@@ -47,6 +48,7 @@ class DockerSandbox(Guest):
         self._disk = disk
         self._on_end = on_end
         self._lifeline = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._watch: Watch | None = None
         self._saving = asyncio.Lock()
         self._ended = False
         self._destroying: asyncio.Future[None] | None = None
@@ -72,6 +74,7 @@ class DockerSandbox(Guest):
                 await self._request(bytes([wire.Op.PING]))
         except (OSError, TimeoutError, SandboxGoneError) as error:
             raise SandboxGoneError(f"sandbox {self.sandbox_id} does not answer: {error}") from error
+        self._watch = Watch(self._disk, self.kill_all)
 
     async def exec(
         self,
@@ -86,8 +89,10 @@ class DockerSandbox(Guest):
         user: User | None = None,
     ) -> ExecResult:
         """Run a command once per exec id; see the seam."""
-        running = asyncio.ensure_future(
-            super().exec(
+        assert self._watch is not None, "a sandbox is ready before it is used"
+        before = self._watch.overflows
+        with self._watch.closely():
+            result = await super().exec(
                 exec_id,
                 argv,
                 cwd=cwd,
@@ -97,14 +102,9 @@ class DockerSandbox(Guest):
                 output_limit_bytes=output_limit_bytes,
                 user=user,
             )
-        )
-        try:
-            if not await self._disk.overflows(running):
-                return await running
-            await self.kill_all()
-            return dataclasses.replace(await running, timed_out=False, limit="disk")
-        finally:
-            running.cancel()
+        if self._watch.overflows == before or result.exit_code != -signal.SIGKILL:
+            return result
+        return dataclasses.replace(result, timed_out=False, limit="disk")
 
     async def lay(self, states: Sequence[Path]) -> None:
         """Begin with saved states, before any command ran. Raises ImageError."""
@@ -135,18 +135,22 @@ class DockerSandbox(Guest):
     async def destroy(self) -> None:
         """Remove the container and everything of it; a second call waits for the first."""
         if self._destroying is None:
-            self._ended = True
-            self._lifeline.close()
+            self._end()
             self._destroying = asyncio.ensure_future(self._remove())
         await asyncio.shield(self._destroying)
         self._on_end(self)
 
     def leave(self) -> None:
         """Give up ownership and leave the sandbox to a later worker."""
-        self._ended = True
-        self._lifeline.close()
+        self._end()
         self._folder.close()
         self._on_end(self)
+
+    def _end(self) -> None:
+        self._ended = True
+        self._lifeline.close()
+        if self._watch is not None:
+            self._watch.end()
 
     async def _remove(self) -> None:
         if self._record.container:
