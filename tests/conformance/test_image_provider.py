@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from support import dockerd
-from support.image_places import PLACES, Place, run, sh
+from support.image_places import NEEDS_A_KERNEL, PLACES, Place, run, sh
 from trialog.sandbox.errors import (
     FileMissingError,
     FileRefusedError,
@@ -29,8 +29,10 @@ from trialog.sandbox.images import ImageSandbox, ImageSpec, Recipe
 MIB = 1 << 20
 
 
-@pytest.fixture(params=["bubblewrap", pytest.param("docker", marks=dockerd.MARKS)])
+@pytest.fixture(params=["memory", "bubblewrap", pytest.param("docker", marks=dockerd.MARKS)])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    if request.param == "memory" and request.node.originalname in NEEDS_A_KERNEL:
+        pytest.skip("the twin has no such programs, users or signals")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     async for made in PLACES[request.param](tmp_path, scratch):

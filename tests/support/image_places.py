@@ -14,6 +14,7 @@ from support import dockerd
 from support.docker_sandboxes import docker_provider
 from trialog.sandbox.bubblewrap.provider import BubblewrapProvider
 from trialog.sandbox.images import ImageProvider, ImageSandbox, ImageSpec, Recipe
+from trialog.sandbox.memory_images import MemoryImageProvider
 from trialog.sandbox.provider import ExecResult
 
 
@@ -51,7 +52,27 @@ async def docker(tmp_path: Path, scratch: Path) -> AsyncIterator[Place]:
         yield Place(provider, recipe, True, scratch)
 
 
-PLACES = {"bubblewrap": bubblewrap, "docker": docker}
+async def memory(tmp_path: Path, scratch: Path) -> AsyncIterator[Place]:
+    provider = MemoryImageProvider()
+    recipe = Recipe(scratch, None, docker_image="base", images={"base": "host"})
+    yield Place(provider, recipe, False, scratch)
+    await provider.close()
+
+
+PLACES = {"memory": memory, "bubblewrap": bubblewrap, "docker": docker}
+# What the twin has none of: programs that its shell does not know, users, processes that stop.
+NEEDS_A_KERNEL = {
+    "test_services_live_on_between_commands",
+    "test_commands_of_other_users",
+    "test_a_folder_goes_in_and_comes_out",
+    "test_an_upload_lies_over_what_is_there",
+    "test_downloads_are_bounded",
+    "test_a_saved_state_is_started_from",
+    "test_processes_stand_still_while_saved_and_go_on",
+    "test_programs_that_start_programs_stand_still_too",
+    "test_a_command_waits_for_the_save_under_way",
+    "test_what_was_stopped_stays_so",
+}
 
 
 async def run(sandbox: ImageSandbox, exec_id: str, script: str, **options: object) -> ExecResult:
