@@ -18,6 +18,7 @@ from trialog.sandbox.errors import (
     SandboxGoneError,
 )
 from trialog.sandbox.images import ImageSpec, Recipe
+from trialog.sandbox.provider import Limits
 
 WORKER = Path(__file__).with_name("image_worker.py")
 RECIPE = Recipe(WORKER.parent, None, docker_image="base", images={"base": "host"})
@@ -222,5 +223,22 @@ async def test_a_host_without_ranges_says_so_and_starts_none(
         with pytest.raises(ProviderUnavailableError, match="starts no sandboxes from images"):
             await provider.start("one", ImageSpec("0" * 64))
         assert clean(root)
+    finally:
+        await provider.close()
+
+
+async def test_a_hog_does_not_cost_the_next_command(root: Path) -> None:
+    """Without cgroups a watchdog kills it; what dies is not held against what comes after."""
+    provider = BubblewrapProvider(root, orphan_s=0, use_cgroups=False)
+    try:
+        image = await provider.build(RECIPE)
+        limits = Limits(memory_bytes=128 << 20)
+        sandbox = await provider.start("one", ImageSpec(image.digest, limits))
+        hog = "head -c 400000000 /dev/zero | tail -c 400000000 | { sleep 20; wc -c; }"
+        for at in range(5):
+            killed = await sandbox.exec(f"hog{at}", ["sh", "-c", hog], timeout_s=60)
+            assert (killed.exit_code, killed.limit) == (-9, "memory")
+            after = await sandbox.exec(f"after{at}", ["sleep", "0.3"])
+            assert (after.exit_code, after.limit) == (0, None)
     finally:
         await provider.close()

@@ -196,7 +196,8 @@ def test_a_context_with_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     before = recipe.plan(Recipe(tmp_path)).digest
     os.mkfifo(tmp_path / "pipe")
     assert recipe.plan(Recipe(tmp_path)).digest != before
-    assert list(Context(tmp_path).folder_entries("", "/", Owner()))[0].path == "/Dockerfile"
+    (only,) = Context(tmp_path).folder_entries("", "/", Owner())
+    assert only.path == "/Dockerfile"
 
 
 def test_context_patterns(tmp_path: Path) -> None:

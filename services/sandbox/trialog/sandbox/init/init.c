@@ -208,7 +208,7 @@ static void serve(int signals) {
     int64_t alone_until = now_ms() + FIRST_CONTACT_MS;
     if (settings.orphan_ms > FIRST_CONTACT_MS) alone_until = now_ms() + settings.orphan_ms;
     for (;;) {
-        int64_t wait = run_enforce(&settings), left = alone_until - now_ms();
+        int64_t wait = run_enforce(&settings, on_end), left = alone_until - now_ms();
         if (!n_conns && left <= 0) _exit(0);
         if (!n_conns && (wait < 0 || left < wait)) wait = left;
         int n = gather(&set, signals), base = 2 + n_conns;

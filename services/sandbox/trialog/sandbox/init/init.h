@@ -67,7 +67,7 @@ struct run *run_find(const char *id);
 struct run *run_start(struct cursor *c, const struct settings *s, const char *id);
 void run_drain(struct run *r, int which);
 void run_reap(void (*on_end)(struct run *));
-int64_t run_enforce(const struct settings *s);
+int64_t run_enforce(const struct settings *s, void (*on_end)(struct run *));
 void run_bound_kept(size_t keep_bytes);
 void kill_everything(void (*on_end)(struct run *));
 

@@ -184,19 +184,20 @@ void kill_everything(void (*on_end)(struct run *)) {
         if (pid > 0) reaped(pid, status, on_end);
 }
 
-/* The watchdog where no cgroup holds the limits: above one, everything inside is killed. */
-static void watch(const struct settings *s) {
+/* The watchdog where no cgroup holds the limits: above one, everything inside is killed, and waited
+ * for: what dies still has its memory, and the next command would pay for it. */
+static void watch(const struct settings *s, void (*on_end)(struct run *)) {
     int64_t processes, bytes = census(&processes);
     uint8_t over = s->watch_bytes > 0 && bytes > s->watch_bytes ? FLAG_MEMORY : 0;
     if (s->watch_pids > 0 && processes > s->watch_pids) over |= FLAG_PIDS;
     if (!over) return;
     for (struct run *r = first; r; r = r->next)
         if (!r->ended) r->flags |= over;
-    kill(-1, SIGKILL);
+    kill_everything(on_end);
 }
 
 /* Kill what is over its time or limits; returns the ms until the next look, -1 for never. */
-int64_t run_enforce(const struct settings *s) {
+int64_t run_enforce(const struct settings *s, void (*on_end)(struct run *)) {
     int64_t now = now_ms(), next = -1;
     int live = 0;
     for (struct run *r = first; r; r = r->next) {
@@ -211,7 +212,7 @@ int64_t run_enforce(const struct settings *s) {
         if (next < 0 || left < next) next = left;
     }
     if (live && (s->watch_bytes > 0 || s->watch_pids > 0)) {
-        watch(s);
+        watch(s, on_end);
         if (next < 0 || next > 100) next = 100;
     }
     return next;

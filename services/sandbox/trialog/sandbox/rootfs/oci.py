@@ -58,7 +58,7 @@ def settings(layout: Path, tag: str) -> Settings:
 
 
 def blobs(layout: Path, tag: str) -> tuple[Path, list[Path]]:
-    """Return the files of an image's configuration and of its layers, checked. Raises ImageError."""
+    """Return the files of an image's configuration and its layers, checked. Raises ImageError."""
     manifest = _json(layout, _manifest(layout, tag))
     descriptors = [manifest["config"], *manifest["layers"]]
     found = [_blob(layout, each) for each in descriptors]
