@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -125,7 +126,9 @@ async def test_a_timeout_kills_the_whole_tree(sandbox: ImageSandbox) -> None:
     script = "(sleep 1000 & sleep 1000) & sleep 1000"
     ended = await sh(sandbox, "1", script, timeout_s=0.3)
     assert ended.timed_out and ended.exit_code == -9
-    assert await sandbox.processes() == 0
+    async with asyncio.timeout(10):  # all are killed at once, and die as the kernel comes to them
+        while await sandbox.processes():
+            pass
 
 
 async def test_background_services_live_on_until_killed(sandbox: ImageSandbox) -> None:
