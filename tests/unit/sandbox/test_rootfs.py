@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.rootfs import add_file, add_link
-from trialog.sandbox.bubblewrap import tools
+from trialog.sandbox.bubblewrap import overlay, tools
 from trialog.sandbox.errors import ImageError
 from trialog.sandbox.images import Image, Recipe
 from trialog.sandbox.rootfs import bases, recipe, state
@@ -138,6 +138,11 @@ def test_a_state_goes_out_and_in_unchanged(tmp_path: Path, target: Path) -> None
         ("d", "deleted"),
         ("gone", "deleted"),
     ]
+
+
+def test_a_folder_that_is_gone_has_no_size(tmp_path: Path) -> None:
+    """A sandbox may be destroyed while its disk is looked at."""
+    assert overlay.usage(tmp_path / "gone") == overlay.Usage(0, 0)
 
 
 def test_a_later_state_wins(tmp_path: Path, target: Path) -> None:

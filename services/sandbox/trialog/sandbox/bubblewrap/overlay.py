@@ -46,13 +46,13 @@ def take(upper: Path, limit_bytes: int) -> Snapshot:
 
 
 def usage(upper: Path) -> Usage:
-    """Measure an upper folder while it may be changing; what vanishes or is shut is skipped.
+    """Measure an upper folder while it may be changing or going; what vanishes or is shut is skipped.
 
     Nothing may hide below the depth at which a snapshot is refused: it counts as too many entries.
     """
     try:
         top = _open_top(upper)
-    except PermissionError:
+    except (PermissionError, FileNotFoundError):
         return Usage(0, 0)
     try:
         return _usage(top, 0, set())
