@@ -46,7 +46,7 @@ def take(upper: Path, limit_bytes: int) -> Snapshot:
 
 
 def usage(upper: Path) -> Usage:
-    """Measure an upper folder while it may be changing or going; what vanishes or is shut is skipped.
+    """Measure an upper folder, which may be changing or going; what vanishes or is shut is skipped.
 
     Nothing may hide below the depth at which a snapshot is refused: it counts as too many entries.
     """
