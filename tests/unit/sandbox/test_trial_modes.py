@@ -121,6 +121,20 @@ async def test_a_running_verifier_is_waited_for_and_not_run_twice(
     assert record["runs.txt"] == b"run\n"
 
 
+async def test_tests_that_an_agent_laid_ready_are_not_taken_for_ours(worker: TaskWorker) -> None:
+    """A worker that goes on looks for a mark; an agent can write one, and cannot know ours."""
+    planted = (
+        "mkdir /tests; echo 'echo 9 > /logs/verifier/reward.txt' > /tests/test.sh; "
+        "chmod 755 /tests/test.sh; echo mine > /run/trialog-verify-0; "
+    )
+    run_id = await worker.ask(a_task(f"true; {planted} {SERVICE}"))
+    fact = await worker.tried(run_id)
+    ended = await worker.another().verify(run_id, fact)
+    assert ended.outcome == (1.0, "")
+    assert ended.verified is not None
+    assert ended.verified.mode == "shared"
+
+
 async def _is_verifying(provider: MemoryImageProvider) -> bool:
     return any("verify-0" in sandbox._runs for sandbox in provider.sandboxes.values())
 
