@@ -103,7 +103,7 @@ def test_the_examples_state_what_the_package_gives_them(agent: str) -> None:
 
 
 def with_harbor(value: str) -> Any:
-    return pytest.param(value, marks=WITH_HARBOR)
+    return pytest.param(value, marks=[*WITH_HARBOR, pytest.mark.timeout(1200)])
 
 
 @pytest.mark.parametrize("agent", [with_harbor("oracle")])

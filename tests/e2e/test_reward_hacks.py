@@ -19,6 +19,7 @@ from support.harbor_here import Seen
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(900),  # the first test waits for all attacks
     pytest.mark.skipif(bool(harbor_root.missing()), reason=harbor_root.missing()),
 ]
 

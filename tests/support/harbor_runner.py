@@ -79,7 +79,7 @@ def run(tasks: Path, agent: str) -> dict[str, Outcome]:
             ]
             config.write_text("\n".join(kept) + "\n")
         command = [python.parent / "harbor", "run", "-p", work / "tasks", "-a", agent]
-        command += ["-o", work / "jobs", "--job-name", "job", "-n", "4", "-q", "-y"]
+        command += ["-o", work / "jobs", "--job-name", "job", "-n", "8", "-q", "-y"]
         done = subprocess.run(
             command,
             env=_environment(work, host, python),
