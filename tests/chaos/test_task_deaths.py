@@ -73,8 +73,16 @@ def ask(workers: Cluster, folder: Path) -> RunSeen:
 def kill_the_holder(workers: Cluster, command: str) -> None:
     """Wait until a command runs, then kill the worker that has its trial."""
     until(lambda: running(command))
-    (name,) = until(lambda: [n for n in workers.running("sandbox") if workers.held(n) >= 1])
+    (name,) = until(lambda: [n for n in workers.running("sandbox") if holds(workers, n)])
     workers.kill_and_wait(name)
+
+
+def holds(workers: Cluster, name: str) -> bool:
+    """Whether a worker has a trial; one that is being started again has none."""
+    try:
+        return workers.held(name) >= 1
+    except httpx.TransportError:
+        return False
 
 
 def running(command: str) -> list[psutil.Process]:
