@@ -96,6 +96,23 @@ async def test_a_closed_gate_ends_the_trial_and_what_was_played_counts(
     assert (await worker.record_of(ended.verified.record))["steps/one/reward.txt"] == b"0.5\n"
 
 
+async def test_grades_by_another_version_of_the_verifier_are_given_anew(
+    worker: TaskWorker, provider: MemoryImageProvider
+) -> None:
+    task = steps(
+        a_step("one", "echo 0.5 > answer.txt"),
+        a_step("two", "echo 1 > answer.txt"),
+        one="min_reward = 0.75",
+    )
+    run_id = await worker.ask(task)
+    fact = await worker.tried(run_id)
+    assert len(provider.started) == 2
+    other = worker.another()
+    other.versions["verifier:harbor"] = "2"
+    assert (await other.verify(run_id, fact)).outcome == (0.5, "")
+    assert len(provider.started) == 3
+
+
 async def test_an_open_gate_lets_on_and_the_agent_sees_nothing_of_the_grading(
     worker: TaskWorker, provider: MemoryImageProvider
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from trialog.spine.blobs import BlobStore
 from trialog.spine.tasks.store import OpenTask, TaskStore
 
 _KNOWN_IMAGES = 1000
+_LARGE_BYTES = 32 << 20
 _ImageKey = tuple[object, ...]
 
 
@@ -92,8 +94,14 @@ class Host:
         image = await self.image(spec, place)
         env, workdir = place.environment.env, place.environment.workdir
         made_of = ImageSpec(image.digest, place.limits, network, tuple(states), env, workdir)
-        async with self._turns:
+        # A large state is work for the disk, and others need not wait for it.
+        is_large = bool(states) and await asyncio.to_thread(_size, states) > _LARGE_BYTES
+        async with nullcontext() if is_large else self._turns:
             return await self.provider(spec).start(sandbox_id, made_of)
+
+
+def _size(states: Sequence[Path]) -> int:
+    return sum(state.stat().st_size for state in states)
 
 
 def _check_images(spec: RunSpec, roots: Sequence[Path]) -> None:
