@@ -23,6 +23,8 @@ from trialog.proto.policy import initial_weights
 from trialog.proto.runspec import RunSpec
 from trialog.spine.database import Database
 from trialog.spine.log import Append, NewEvent, Recorded, new_event
+from trialog.spine.memory.blobs import MemoryBlobs
+from trialog.spine.memory.store import MemoryStore
 from trialog.spine.postgres.log import PostgresLog
 
 RUN = "r-abcdefghijklmnop"
@@ -89,7 +91,7 @@ async def from_postgres(events: list[NewEvent], n_steps: int) -> None:
         say("append", len(events) / took_s, "events/s", "batches of 500, chained, fsync on")
         times: list[float] = []
         for _ in range(RUNS):
-            follower = Follower(log, 0)
+            follower = Follower(log, MemoryBlobs(MemoryStore()), 0)
             started = time.perf_counter()
             await follower.begin()
             times.append(time.perf_counter() - started)

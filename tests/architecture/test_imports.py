@@ -13,6 +13,7 @@ PURE = [
     *modules("proto"),
     module("trialog.driver.decide"),
     module("trialog.driver.state"),
+    module("trialog.driver.closing"),
     module("trialog.driver.lineage"),
 ]
 # Clocks, chance, input and output, and what brings them along.

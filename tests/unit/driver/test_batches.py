@@ -98,3 +98,46 @@ def test_the_last_batch_may_be_smaller(n: int) -> None:
     run = of_tasks(n)
     run.build_worlds()
     assert len(run.of(ev.TrialRequested)) == min(n, 2)
+
+
+def test_an_image_that_cannot_be_built_costs_its_own_trials_alone() -> None:
+    run = of_tasks(4)
+    run.settle()
+    run.record(
+        ev.WorldBuilt("w0", "k", "digest-w0"),
+        ev.TrialAttemptFailed("w1", "build_world", 0, "task", False, "RUN x", "", "ImageError"),
+    )
+    made = run.settle()
+    (request,) = [f for f in made if isinstance(f, ev.TrialRequested) and f.world_id == "w1"]
+    assert request.settled and request.world_digest == "", "nobody is to try it"
+    (skip,) = [f for f in made if isinstance(f, ev.TrialSkipped)]
+    assert (skip.trial_id, skip.reason, skip.error) == ("s0-p1-n0", "task_failed", "ImageError")
+    assert run.state.step is not None and run.state.step.n_open == 1
+    assert run.decide().facts == [] and run.decide().closes == [
+        f"{run.state.run_id}/w1/build_world"
+    ]
+    run.record(run.judged("s0-p0-n0"))
+    run.settle()
+    (applied,) = run.of(ev.StepApplied)
+    assert (applied.n_trials, applied.n_skipped) == (1, 1)
+    assert run.state.failed == {} and run.state.end is None
+    run.build_worlds()
+    assert [fact.world_id for fact in run.of(ev.TrialRequested)][2:] == ["w2", "w3"]
+
+
+def test_an_image_is_built_again_as_often_as_the_infrastructure_may_fail() -> None:
+    run = of_tasks(1)
+    run.settle()
+    run.record(ev.TrialAttemptFailed("w0", "build_world", 0, "infrastructure", False, "disk"))
+    (retry,) = run.settle()
+    assert isinstance(retry, ev.TrialRetryScheduled) and retry.subject == "w0"
+
+
+def test_under_fail_fast_a_broken_image_ends_the_run() -> None:
+    run = of_tasks(2, group_policy={"mode": "fail_fast"})
+    run.settle()
+    for world in ("w0", "w1"):
+        run.record(ev.TrialAttemptFailed(world, "build_world", 0, "task", False, "RUN x", "", "E"))
+    run.settle()
+    assert run.state.end == "RunFailed"
+    assert len(run.of(ev.TrialSkipped)) == 1

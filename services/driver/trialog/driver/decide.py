@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from trialog.driver.closing import closed
 from trialog.driver.lineage import NOTHING, Lineage
 from trialog.driver.state import CRASH, RunState, Step, Trial
 from trialog.proto import events as ev
-from trialog.proto.canonical import bytes_digest, canonical
 from trialog.proto.ids import parse_trial_id
-from trialog.proto.runspec import world_of, worlds_of
-from trialog.proto.work import keys_of_trial, step_subject
+from trialog.proto.runspec import world_of
+from trialog.proto.work import BUILD_WORLD, WorkName, keys_of_trial
 
 _FIRST_RETRY_MS = 100
 _LONGEST_RETRY_MS = 30_000
@@ -149,19 +149,24 @@ def _request_trials(state: RunState, step: Step, lineage: Lineage, decision: Dec
             continue
         key = state.keys.generate(trial_id, digest, state.weights_digest)
         tried = lineage.recover(ev.TrajectoryRecorded, trial_id, key)
-        fact = ev.TrialRequested(
-            trial_id,
-            step.number,
-            world,
-            digest,
-            state.weights_version,
-            state.weights_digest,
-            key,
-            tried is not None,
-        )
-        decision.facts.append(fact)
+        decision.facts.append(_request(state, trial_id, world, digest, settled=tried is not None))
         if tried is not None:
             decision.facts.extend(_recovered(state, lineage, tried))
+
+
+def _request(
+    state: RunState, trial_id: str, world: str, digest: str, *, settled: bool
+) -> ev.TrialRequested:
+    return ev.TrialRequested(
+        trial_id,
+        _number(state),
+        world,
+        digest,
+        state.weights_version,
+        state.weights_digest,
+        state.keys.generate(trial_id, digest, state.weights_digest),
+        settled,
+    )
 
 
 def _recovered(
@@ -224,10 +229,26 @@ def _answer_failures(state: RunState, decision: Decision, now_ms: float, jitter:
             skip = _FINAL.get(failure.failure, "retries_exhausted")
             message = f"{stage}: {failure.failure} {failure.message}"
             _skip(state, trial, decision, skip, message, failure)
+        elif stage == BUILD_WORLD and state.spec.tasks is not None:
+            _skip_trials_of(state, subject, failure, decision)
         else:
             reason = f"{stage} of {subject} failed {failure.n + 1} times: {failure.message}"
             decision.facts.append(ev.RunFailed(reason))
             return
+
+
+def _skip_trials_of(
+    state: RunState, world: str, failure: ev.TrialAttemptFailed, decision: Decision
+) -> None:
+    """Skip the trials of a task whose image cannot be built: of other tasks that says nothing."""
+    assert state.step is not None
+    message = f"{BUILD_WORLD}: {failure.failure} {failure.message}"
+    for trial_id, name in state.step.unrequested.items():
+        if world_of(state.spec, name) != world or _has_failed(decision):
+            continue
+        decision.facts.append(_request(state, trial_id, world, "", settled=True))
+        _skip(state, Trial(trial_id), decision, "task_failed", message, failure)
+    decision.closes.append(WorkName(state.run_id, world, BUILD_WORLD).key)
 
 
 def _budget(state: RunState, stage: str) -> int:
@@ -287,101 +308,11 @@ def _watch_deadlines(state: RunState, step: Step, decision: Decision, now_ms: fl
 
 
 def _close_step(state: RunState, step: Step, lineage: Lineage, decision: Decision) -> None:
-    """All trials ended: ask for the optimizer step, or say that there is nothing to train on."""
+    """All trials ended: what comes of the step."""
     if step.requested or step.n_open or step.unrequested:
         return
     if state.rescoring and _untaken(step, lineage):
         return
-    scored = sorted(_scored(state, step), key=lambda judged: judged.trial_id)
-    digests = [judged.digest for judged in scored]
-    key = state.keys.step(step.number, state.weights_digest, digests)
-    # A skipped trial is tried again by a fork, and what other code made is not what the key says:
-    # such a step is not recovered whole.
-    whole = not step.n_skipped and not step.unpinned
-    if not scored or state.rescoring or not state.trains:
-        whole = whole and not state.rescoring and not state.trains
-        decision.facts.append(_untrained(state, step, key, scored, whole))
-        return
-    applied = lineage.recover(ev.StepApplied, step_subject(step.number), key)
-    manifest = canonical([_manifest_row(judged) for judged in scored])
-    request = ev.StepRequested(
-        step.number,
-        key,
-        state.weights_digest,
-        bytes_digest(manifest),
-        len(scored),
-        step.n_skipped,
-        applied is not None,
-        _inputs_key(state, step) if whole else "",
-        _bill_of(scored),
-    )
-    decision.blobs.append(manifest)
-    decision.facts.append(request)
-    if applied is not None:
-        decision.facts.append(
-            replace(
-                applied,
-                n_skipped=request.n_skipped,
-                inputs_key=request.inputs_key,
-                bill=request.bill,
-            )
-        )
-
-
-def _inputs_key(state: RunState, step: Step) -> str:
-    worlds = worlds_of(state.spec, step.number)
-    return state.keys.step_inputs(step.number, state.weights_digest, worlds)
-
-
-def _bill_of(scored: Sequence[ev.Judged]) -> ev.Bill:
-    bills = [judged.bill for judged in scored]
-    return ev.Bill(
-        sum(bill.calls for bill in bills),
-        sum(bill.prompt_tokens for bill in bills),
-        sum(bill.completion_tokens for bill in bills),
-        sum(bill.cost_microusd for bill in bills),
-    )
-
-
-def _untrained(
-    state: RunState, step: Step, key: str, scored: Sequence[ev.Judged], whole: bool
-) -> ev.StepApplied:
-    """Return a step that leaves the weights as they are; means are over what was scored."""
-    n = len(scored)
-    return ev.StepApplied(
-        step=step.number,
-        action_key=key,
-        trained=False,
-        prior_digest=state.weights_digest,
-        digest=state.weights_digest,
-        version=state.weights_version + 1,
-        n_trials=n,
-        n_skipped=step.n_skipped,
-        mean_reward=sum(judged.reward for judged in scored) / n if n else None,
-        mean_turns=sum(judged.n_turns for judged in scored) / n if n else None,
-        inputs_key=_inputs_key(state, step) if whole else "",
-        bill=ev.Bill() if state.trains else _bill_of(scored),
-    )
-
-
-def _scored(state: RunState, step: Step) -> Iterator[ev.Judged]:
-    """Yield the judgments that count: under min_group, only of groups that are large enough."""
-    judged = [trial.judged for trial in step.trials.values() if trial.judged is not None]
-    policy = state.spec.group_policy
-    sizes: dict[str, int] = {}
-    for one in judged:
-        group = one.trial_id.rpartition("-")[0]
-        sizes[group] = sizes.get(group, 0) + 1
-    least = policy.min_size if policy.mode == "min_group" else 1
-    return (one for one in judged if sizes[one.trial_id.rpartition("-")[0]] >= least)
-
-
-def _manifest_row(judged: ev.Judged) -> dict[str, object]:
-    return {
-        "trial_id": judged.trial_id,
-        "world_id": judged.world_id,
-        "found_doc": judged.found_doc,
-        "reward": judged.reward,
-        "n_turns": judged.n_turns,
-        "digest": judged.digest,
-    }
+    facts, manifest = closed(state, step, lineage)
+    decision.facts.extend(facts)
+    decision.blobs.extend(manifest)

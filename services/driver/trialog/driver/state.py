@@ -260,7 +260,9 @@ def _step_applied(state: RunState, fact: ev.StepApplied) -> None:
     # A kept step is no failure of this run, whatever it was of its parent's.
     untrained = not fact.trained and fact.step >= state.request.from_step
     state.untrained_in_a_row = state.untrained_in_a_row + 1 if untrained else 0
-    state.failed.pop((step_subject(fact.step), TRAIN_STEP), None)
+    for subject, stage in list(state.failed):
+        if stage in (TRAIN_STEP, BUILD_WORLD):  # what could not be built was for this step
+            del state.failed[subject, stage]
     last = fact.step + 1 >= state.spec.n_steps
     state.step = None if last else new_step(state, fact.step + 1)
 
