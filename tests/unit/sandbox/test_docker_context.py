@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from trialog.sandbox.docker import bases, context
-from trialog.sandbox.docker.ignore import Ignore
 from trialog.sandbox.errors import ImageError
 from trialog.sandbox.rootfs.dockerfile import parse
+from trialog.sandbox.rootfs.ignore import Ignore
 
 
 def names(text: str) -> list[str]:

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO
 
-from trialog.sandbox.docker.ignore import NAME, Ignore
 from trialog.sandbox.errors import ImageError
 from trialog.sandbox.rootfs.context import read_text
+from trialog.sandbox.rootfs.ignore import NAME, Ignore
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _CHUNK_BYTES = 1 << 20

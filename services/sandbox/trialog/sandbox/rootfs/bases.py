@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from trialog.proto.tasks.dockerfile import plain_name
 from trialog.sandbox.errors import ImageError
 from trialog.sandbox.rootfs import oci
 
 Kind = Literal["tar", "oci", "host", "scratch"]
-_PREFIXES = ("docker.io/library/", "docker.io/", "index.docker.io/library/", "library/")
 _digests: dict[tuple[str, int, int, int], str] = {}
 
 
@@ -30,7 +30,7 @@ class Base:
 def declared(name: str, images: Mapping[str, str]) -> str | None:
     """Return what ``images`` say of a name, however FROM spells it (registry, ``latest``)."""
     for known, source in images.items():
-        if _plain(known) == _plain(name):
+        if plain_name(known) == plain_name(name):
             return source
     return None
 
@@ -55,15 +55,6 @@ def resolve(name: str, images: Mapping[str, str]) -> Base:
         return Base("tar", _file_digest(name, Path(place)), Path(place))
     path, tag = oci.split(place)
     return Base("oci", oci.identity(path, tag), path, tag)
-
-
-def _plain(name: str) -> str:
-    for prefix in _PREFIXES:
-        if name.startswith(prefix):
-            name = name.removeprefix(prefix)
-            break
-    last = name.rpartition("/")[2]
-    return name if ":" in last or "@" in last else f"{name}:latest"
 
 
 def _file_digest(name: str, path: Path) -> str:

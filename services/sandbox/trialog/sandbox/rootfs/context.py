@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trialog.sandbox.bubblewrap.wire import Put
-from trialog.sandbox.docker.ignore import NAME, Ignore
 from trialog.sandbox.errors import FileRefusedError, ImageError
 from trialog.sandbox.rootfs import beneath, transfer
+from trialog.sandbox.rootfs.ignore import NAME, Ignore
 
 MAX_DEPTH = 128
 _WILD = re.compile(r"[*?\[]")
