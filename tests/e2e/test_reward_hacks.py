@@ -43,7 +43,7 @@ def root() -> Generator[Path]:
 
 
 @pytest.fixture(scope="module", params=["bubblewrap", pytest.param("docker", marks=dockerd.MARKS)])
-def outcomes(request: pytest.FixtureRequest, root: Path) -> Outcomes:
+def outcomes(request: pytest.FixtureRequest, root: Path) -> Generator[Outcomes]:
     """Every attack, and every honest try, under both verifiers: (name, separate)."""
     if request.param == "docker":
         dockerd.docker("import", str(root), IMAGE)
@@ -51,7 +51,9 @@ def outcomes(request: pytest.FixtureRequest, root: Path) -> Outcomes:
         name: Attack(name, f"#!/bin/sh\n{script}\n", task, "", "", "")
         for name, (task, script, _) in HONEST.items()
     }
-    return asyncio.run(_all(request.param, root, ATTACKS | honest))
+    yield asyncio.run(_all(request.param, root, ATTACKS | honest))
+    if request.param == "docker":
+        dockerd.docker("rmi", IMAGE)
 
 
 async def _all(provider: str, root: Path, attacks: dict[str, Attack]) -> Outcomes:
