@@ -92,8 +92,16 @@ async def _rm(shell: Shell, words: list[str]) -> int:
 
 
 async def _mkdir(shell: Shell, words: list[str]) -> int:
+    mode = 0o755
+    if "-m" in words:
+        at = words.index("-m")
+        mode, words = int(words[at + 1], 8), words[:at] + words[at + 2 :]
     for path in (word for word in words if not word.startswith("-")):
-        shell.tree.mkdir(posixpath.join(shell.cwd, path))
+        full = posixpath.join(shell.cwd, path)
+        is_new = not shell.tree.exists(full)
+        shell.tree.mkdir(full)
+        if is_new:
+            shell.tree.chmod(full, mode)
     return 0
 
 

@@ -24,8 +24,10 @@ _JSON, _TEXT = f"{VERIFIER_LOGS}/reward.json", f"{VERIFIER_LOGS}/reward.txt"
 _CLEAR = (
     f"for path in /logs {VERIFIER_LOGS} {TESTS}; do "
     'if [ -L "$path" ]; then rm -f "$path"; fi; done; '
-    f"mkdir -p {VERIFIER_LOGS} && chmod 777 {VERIFIER_LOGS} && "
-    f'rm -rf {_JSON} {_TEXT} {_STDOUT} "$@"'
+    f"if [ ! -d {VERIFIER_LOGS} ]; then mkdir -p {VERIFIER_LOGS} || exit 1; fi; "
+    f"chmod 777 {VERIFIER_LOGS} || exit 1; "
+    f'for path in {_JSON} {_TEXT} {_STDOUT} "$@"; do '
+    'if [ -e "$path" ] || [ -L "$path" ]; then rm -rf "$path" || exit 1; fi; done'
 )
 _EXECUTABLE = f"if [ -e {SCRIPT} ]; then chmod +x {SCRIPT}; fi"
 # As the format runs it: by bash where there is one, which also runs a script without a first line.

@@ -14,7 +14,14 @@ from trialog.sandbox.trials.plan import AGENT_LOGS, ARTIFACTS, TESTS, VERIFIER_L
 ROOT = 0
 _LOGS = f"{AGENT_LOGS} {VERIFIER_LOGS} {ARTIFACTS}"
 _SETUP_S, _STEP_SETUP_S = 60.0, 600.0
-_READY = f'mkdir -p {_LOGS} "$1" && chmod 777 {_LOGS} && if [ -e {TESTS} ]; then echo tests; fi'
+# Few programs are started: each takes a millisecond of the processor, in every trial.
+_READY = (
+    "if [ -e /logs ]; then old=yes; fi; "
+    f"mkdir -p -m 777 {_LOGS} || exit 1; "
+    f'if [ "$old" = yes ]; then chmod 777 {_LOGS}; fi; '
+    'if [ ! -d "$1" ]; then mkdir -p "$1" || exit 1; fi; '
+    f"if [ -e {TESTS} ]; then echo tests; fi"
+)
 _EMPTIED = f"rm -rf {_LOGS} && mkdir -p {_LOGS} && chmod 777 {_LOGS}"
 
 
