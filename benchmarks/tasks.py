@@ -107,6 +107,14 @@ def left_behind(folder: Path) -> list[str]:
     return found
 
 
+async def at_last(folder: Path) -> list[str]:
+    """Return what is left a moment later: a trial is on the log before its folders are gone."""
+    deadline = time.monotonic() + 10
+    while (left := left_behind(folder)) and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
+    return left
+
+
 async def one_run(client: AsyncTrialogClient, settings: dict[str, Any]) -> dict[str, Any]:
     """Run to the end."""
     run: dict[str, Any] = dict(await client.create_run(settings))
@@ -133,7 +141,7 @@ async def bench(trials: int, concurrency: int, provider: str) -> None:
                 took_s = time.perf_counter() - begun
                 spent = {each: cpu_s(processes[each]) - before[each] for each in SERVICES}
             judged = run["steps"][0]["n_judged"]
-            left = left_behind(stack.layout.sandboxes)
+            left = await at_last(stack.layout.sandboxes)
     assert judged == trials, run
     commands = commands_ms()
     total = sum(spent.values()) / trials * 1000
