@@ -109,8 +109,10 @@ def left_behind(folder: Path) -> list[str]:
 
 async def at_last(folder: Path) -> list[str]:
     """Return what is left a moment later: a trial is on the log before its folders are gone."""
-    deadline = time.monotonic() + 10
-    while (left := left_behind(folder)) and time.monotonic() < deadline:
+    left: list[str] = []
+    for _ in range(200):
+        if not (left := left_behind(folder)):
+            return []
         await asyncio.sleep(0.05)
     return left
 
