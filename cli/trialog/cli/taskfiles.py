@@ -31,7 +31,10 @@ def upload_tasks(client: TrialogClient, body: dict[str, Any]) -> dict[str, Any]:
     tasks = body.get("tasks")
     if not isinstance(tasks, dict) or tasks.get("path") is None:
         return body
-    from trialog.spine.tasks.packing import pack_many
+    try:
+        from trialog.spine.tasks.packing import pack_many
+    except ImportError as error:
+        raise BadInput(_NO_READER) from error
 
     told: list[tuple[str, Sequence[str]]] = []
     with tempfile.NamedTemporaryFile(prefix="trialog-tasks-", suffix=".tar.gz") as file:

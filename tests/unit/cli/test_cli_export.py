@@ -227,7 +227,7 @@ def test_without_pyarrow_the_mend_is_told(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "trialog.cli.export.parquet", raising=False)
     done = trialog("export", RUN, "--format", "parquet", "-o", tmp_path / "rows.parquet")
-    assert done.code == 2 and "pip install 'trialog[parquet]'" in done.told
+    assert done.code == 2 and "pip install './cli[parquet]'" in done.told
     assert files(tmp_path) == []
 
 

@@ -210,11 +210,13 @@ def test_an_upload_is_sent_again_whole(trialog: Trialog, served: Served, tasks: 
 def test_without_the_reader_it_is_said_what_to_install(
     trialog: Trialog, tasks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "trialog.spine.tasks.folders", None)
+    for name in [name for name in sys.modules if f"{name}.".startswith("trialog.spine.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "trialog.spine", None)
     code, _, err = trialog("tasks", "check", str(tasks))
     assert code == 2 and "pip install ./spine" in err
-    code, _, err = trialog("run", "-", text=f"tasks: {{path: {tasks}}}\nagent: nop\n")
-    assert code == 2 and "PUT /task-archives" in err
+    again, _, told = trialog("run", "-", text=f"tasks: {{path: {tasks}}}\nagent: nop\n")
+    assert again == 2 and told == err and "PUT /task-archives" in told
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,8 @@ def parquet(path: str) -> Generator[Writer]:
         if (error.name or "").partition(".")[0] != "pyarrow":
             raise
         raise BadInput(
-            "--format parquet needs pyarrow: pip install 'trialog[parquet]', or take jsonl"
+            "--format parquet needs pyarrow: pip install './cli[parquet]' in a checkout, "
+            "or take jsonl"
         ) from None
     with new_file(Path(path)) as aside:
         writer: Any = ParquetRows(aside)
