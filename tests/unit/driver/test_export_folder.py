@@ -112,14 +112,16 @@ async def test_a_result_says_what_the_log_says(blobs: MemoryBlobs) -> None:
 
 async def test_an_agent_that_ran_out_of_time_is_graded_all_the_same(blobs: MemoryBlobs) -> None:
     late = "AgentTimeoutError"
-    part = await x.part(blobs, error=late)
+    part = await x.part(blobs, error=late, message="the agent took more than 3 s")
     facts = [
         f.trial_requested(x.TRIAL),
         await x.tried(blobs, part, error=late),
         x.graded(error=late, mode="restored"),
         x.judged(),
     ]
-    result = json.loads((await x.exported(blobs, facts))["result.json"])
+    files = await x.exported(blobs, facts)
+    result = json.loads(files["result.json"])
+    assert files["exception.txt"] == b"AgentTimeoutError: the agent took more than 3 s\n"
     assert result["exception_info"]["exception_type"] == late
     assert result["verifier_result"]["rewards"] == {"reward": 1.0}
     assert result["verifier_environment_mode"] == "shared"
@@ -153,6 +155,21 @@ async def test_every_attempt_stays_and_a_trial_without_a_verdict_has_no_reward(
         ("verify", "task", name),
     ]
     assert files["attempts/0/exception.txt"] == b"infrastructure: no room\n"
+
+
+async def test_where_an_agents_own_code_broke_is_its_exception(blobs: MemoryBlobs) -> None:
+    trace = "Traceback (most recent call last):\n  mine.py, line 3\nKeyError: 'boom'\n"
+    record = await blobs.put(x.tar({"exception.txt": trace.encode()}, gz=True))
+    broke: dict[str, Any] = {"message": "'boom'", "error": "KeyError", "record": record}
+    facts = [
+        f.trial_requested(x.TRIAL),
+        ev.TrialAttemptFailed(x.TRIAL, "generate", 0, "agent", **broke),
+        ev.TrialSkipped(x.TRIAL, 0, "retries_exhausted", **broke),
+    ]
+    files = await x.exported(blobs, facts)
+    assert files["exception.txt"] == files["attempts/0/exception.txt"] == trace.encode()
+    assert json.loads(files["result.json"])["exception_info"]["exception_traceback"] == trace
+    assert not any(name.startswith(("verifier/", "attempts/0/verifier")) for name in files)
 
 
 async def test_a_verifier_that_spoke_before_the_judge_failed_gives_no_reward(

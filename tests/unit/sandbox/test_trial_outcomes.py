@@ -87,6 +87,22 @@ async def test_rows_of_the_outcome_table(
     assert provider.alive == []
 
 
+async def test_where_an_agents_own_code_broke_is_kept(worker: TaskWorker) -> None:
+    broken: dict[str, Any] = {
+        "agent": "import:support.own_agents:Breaks",
+        "versions": {"agent": "1"},
+    }
+    ended = await worker.play(await worker.ask(a_task(), **broken))
+    assert ended.failure is not None
+    assert (ended.failure.error, str(ended.failure)) == ("LookupError", "no such tool")
+    record = await worker.record_of(ended.failure.record)
+    trace = record["exception.txt"].decode()
+    assert trace.startswith("Traceback (most recent call last):\n")
+    assert 'own_agents.py", line' in trace
+    assert 'raise LookupError("no such tool")' in trace
+    assert trace.endswith("LookupError: no such tool\n")
+
+
 async def test_a_solution_that_fails_is_graded_all_the_same(worker: TaskWorker) -> None:
     ended = await worker.play(await worker.ask(a_task("echo 1 > answer.txt; exit 9")))
     assert ended.outcome == (1.0, "NonZeroAgentExitCodeError")

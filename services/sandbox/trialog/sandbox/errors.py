@@ -93,10 +93,12 @@ class TaskError(Exception):
 
 class AgentError(Exception):
     """The agent's try failed, not the sandbox. ``name`` is what a task's records call it: Harbor's
-    name where it has one, or that of what the agent's own code raised."""
+    name where it has one, or that of what the agent's own code raised, which is the cause then;
+    ``record`` is the blob of where."""
 
     failure: ClassVar[Failure] = "agent"
     name: str = "AgentError"
+    record: str = ""
 
 
 class AgentUnavailableError(AgentError):

@@ -48,7 +48,7 @@ async def let_try(agent: Agent, trial: Try, shell: Shell) -> Ended:
     if isinstance(error, SandboxError) and not is_late:
         raise error
     if is_late or isinstance(error, TrialTimedOutError):
-        return Ended(TrialTimedOutError.name, f"over its {shell.timeout_s:g} s")
+        return Ended(TrialTimedOutError.name, f"the agent took more than {shell.timeout_s:g} s")
     if isinstance(error, CommandFailedError):
         return Ended(error.name, clip(str(error), _REASON))
     if error is not None:
@@ -73,8 +73,8 @@ def _raised(work: asyncio.Task[None]) -> BaseException | None:
 
 
 def _its_own(error: BaseException) -> AgentError:
-    name = type(error).__name__
-    wrapped = AgentError(clip(f"{name}: {error}", _REASON))
-    wrapped.name = name
+    """The name stands beside the message, not in it: what shows both says it once."""
+    wrapped = AgentError(clip(str(error), _REASON) or "(it says no more)")
+    wrapped.name = type(error).__name__
     wrapped.__cause__ = error
     return wrapped

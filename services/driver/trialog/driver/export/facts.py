@@ -9,6 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from trialog.driver.views import Doc
 from trialog.proto import events as ev
+from trialog.proto.work import GENERATE
 from trialog.spine.log import Recorded
 
 _Fact = TypeVar("_Fact", bound=ev.Fact)
@@ -43,6 +44,13 @@ class TrialFacts:
             if end is not None:
                 return end.at
         return None
+
+    @property
+    def traces(self) -> set[str]:
+        """The records that are tracebacks of an agent's own code: those of its tries. A verifier
+        leaves the others."""
+        failed = [one.fact for one in self.failures]
+        return {fact.record for fact in failed if fact.stage == GENERATE and fact.record}
 
     def add(self, fact: ev.Fact, at: datetime) -> None:
         """Take note of one more fact."""

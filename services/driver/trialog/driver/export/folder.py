@@ -6,6 +6,7 @@ Bytes are read one blob at a time, states from a file: an export's size is the d
 from __future__ import annotations
 
 import asyncio
+import io
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from trialog.proto import events as ev
 from trialog.proto.tasks.config import TaskConfig
 from trialog.spine.blobs import BlobMissingError, BlobStore
 
+EXCEPTION = "exception.txt"
 _REWARD_BYTES = 1 << 16
 
 
@@ -46,6 +48,7 @@ class _Writing:
     folder: HostPath
     allowance: Allowance = field(default_factory=Allowance)
     rewards: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    traces: dict[str, str] = field(default_factory=dict[str, str])
 
 
 async def write_folder(trial: Exported, blobs: BlobStore, out: IO[bytes]) -> None:
@@ -92,7 +95,7 @@ async def _verifier(writing: _Writing, kept: Kept) -> None:
     """Write what the verifier left, of a trial that is not graded what its last attempt left."""
     facts = writing.trial.facts
     digest = facts.verified.fact.record if facts.verified else ""
-    if not digest and facts.skipped:
+    if not digest and facts.skipped and facts.skipped.fact.record not in facts.traces:
         digest = facts.skipped.fact.record
     await _unpack_record(writing, digest, (), [part.step or "" for part in kept.parts])
     given = facts.verified.fact.rewards if facts.verified else {}
@@ -175,11 +178,23 @@ async def _attempts(writing: _Writing) -> None:
         home = ("attempts", str(number))
         writing.archive.add_json((*home, "attempt.json"), _attempt(failed))
         fact = failed.fact
-        if fact.error or fact.message:
-            text = f"{fact.error or fact.failure}: {fact.message}\n"
-            writing.archive.add((*home, "exception.txt"), text.encode(errors="replace"))
-        if fact.record:
+        text = f"{fact.error or fact.failure}: {fact.message}\n"
+        if fact.record in writing.trial.facts.traces:
+            text = writing.traces[fact.record] = await _trace(writing, fact.record) or text
+        elif fact.record:
             await _unpack_record(writing, fact.record, home, [])
+        if fact.error or fact.message:
+            writing.archive.add((*home, EXCEPTION), text.encode(errors="replace"))
+
+
+async def _trace(writing: _Writing, digest: str) -> str:
+    """Return where an agent's own code broke; "" where that is lost."""
+    found = files_of(
+        io.BytesIO(await _bytes(writing, digest) or b""),
+        lambda parts: parts == (EXCEPTION,),
+        writing.allowance,
+    )
+    return "".join(one.data.decode(errors="replace") for one in found)
 
 
 def _attempt(failed: At[ev.TrialAttemptFailed]) -> Json:
@@ -198,12 +213,14 @@ def _attempt(failed: At[ev.TrialAttemptFailed]) -> Json:
 
 def _results(writing: _Writing, kept: Kept, documents: list[Json]) -> None:
     trial = writing.trial
-    about = result.Trial(trial.run, trial.doc, trial.facts, kept, documents, writing.rewards)
+    skipped = trial.facts.skipped
+    trace = writing.traces.get(skipped.fact.record, "") if skipped else ""
+    about = result.Trial(trial.run, trial.doc, trial.facts, kept, documents, writing.rewards, trace)
     archive, left = writing.archive, writing.allowance
-    exception = result.exception(trial.facts)
+    exception = result.exception(trial.facts, kept, trace)
     if exception is not None:
-        text = f"{exception['exception_type']}: {exception['exception_message']}\n"
-        archive.add(("exception.txt",), text.encode(errors="replace"))
+        text = f"{exception['exception_type']}: {exception['exception_message']}".rstrip(": ")
+        archive.add((EXCEPTION,), (trace or f"{text}\n").encode(errors="replace"))
     archive.add_json(("config.json",), result.config(about))
     task = trial.run.task(trial.facts.trial_id)
     told = {"left_out": list(_told(left)), "more_left_out": left.more_left_out}

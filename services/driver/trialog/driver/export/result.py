@@ -24,7 +24,8 @@ _MODES = {"separate": "separate", "shared": "shared", "restored": "shared"}
 @dataclass(frozen=True, slots=True)
 class Trial:
     """All that a trial's result is made from. ``documents`` are its trajectories, one a part;
-    ``rewards`` what each step's verifier gave, by the step's name."""
+    ``rewards`` what each step's verifier gave, by the step's name; ``trace`` where the agent's own
+    code broke in the attempt that was the last."""
 
     run: ExportedRun
     doc: Doc
@@ -32,6 +33,7 @@ class Trial:
     kept: Kept
     documents: Sequence[Json]
     rewards: Mapping[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    trace: str = ""
 
     @property
     def trial_id(self) -> str:
@@ -73,7 +75,7 @@ def result(trial: Trial) -> Json:
         "agent_result": _agent_result(trial.documents, _metadata(trial)),
         "verifier_result": _verifier_result(trial),
         "verifier_environment_mode": _MODES.get(mode),
-        "exception_info": exception(facts),
+        "exception_info": exception(facts, trial.kept, trial.trace),
         "started_at": timestamp(facts.requested.at) if facts.requested else None,
         "finished_at": timestamp(facts.ended_at) if facts.ended_at else None,
         "environment_setup": None,
@@ -93,26 +95,31 @@ def rewards_of(facts: TrialFacts) -> dict[str, float] | None:
     return dict(given) or {"reward": facts.judged.fact.reward}
 
 
-def exception(facts: TrialFacts) -> Json | None:
+def exception(facts: TrialFacts, kept: Kept, trace: str = "") -> Json | None:
     """Return how a trial ended when not by itself: the class of its error, by Harbor's name where
-    it has one; of a trial without a verdict there always is one."""
+    it has one; of a trial without a verdict there always is one. ``trace`` is the traceback of what
+    an agent's own code raised."""
     if facts.cancelled is not None:
         return _exception("CancelledError", "the run was cancelled or failed", facts.cancelled.at)
     if facts.skipped is not None:
         skip = facts.skipped.fact
         text = f"{skip.reason}: {skip.message}" if skip.message else skip.reason
-        return _exception(skip.error or "TrialSkippedError", text, facts.skipped.at)
+        return _exception(skip.error or "TrialSkippedError", text, facts.skipped.at, trace)
     ended: list[At[ev.TrajectoryRecorded] | At[ev.TrialVerified]] = [
         one for one in (facts.verified, facts.trajectory) if one is not None and one.fact.error
     ]
-    return _exception(ended[0].fact.error, "", ended[0].at) if ended else None
+    if not ended:
+        return None
+    error = ended[0].fact.error
+    said = next((part.message for part in kept.parts if part.error == error), "")
+    return _exception(error, said, ended[0].at)
 
 
-def _exception(kind: str, message: str, at: datetime) -> Json:
+def _exception(kind: str, message: str, at: datetime, trace: str = "") -> Json:
     return {
         "exception_type": kind,
-        "exception_message": message or kind,
-        "exception_traceback": "",
+        "exception_message": message,
+        "exception_traceback": trace,
         "occurred_at": timestamp(at),
     }
 

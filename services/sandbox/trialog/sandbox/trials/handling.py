@@ -21,6 +21,7 @@ from trialog.sandbox.errors import (
 )
 from trialog.sandbox.images import ImageSandbox
 from trialog.sandbox.trials import health
+from trialog.sandbox.trials.broken import traces_kept
 from trialog.sandbox.trials.health import UnhealthyError
 from trialog.sandbox.trials.host import Host
 from trialog.sandbox.trials.plan import plan
@@ -63,7 +64,7 @@ class TaskTrials:
                 await self._from_the_start(trial, fact)
 
     async def _from_the_start(self, trial: Trial, fact: ev.TrialRequested) -> None:
-        async with _failures():
+        async with _failures(), traces_kept(trial):
             played = await play(trial, fact)
         async with _at_last(trial, played.fact, played.sandbox):
             await trial.held.finish_and_go_on(played.fact, played.inline)
@@ -152,7 +153,7 @@ async def _failures() -> AsyncGenerator[None]:
     except TaskProblem as error:
         raise _failed("task", error, "TaskProblem") from error
     except AgentError as error:
-        raise _failed(error.failure, error, error.name) from error
+        raise _failed(error.failure, error, error.name, error.record) from error
     except UnhealthyError as error:
         raise _failed("infrastructure", error, health.NAME) from error
     except ImageError as error:
