@@ -69,6 +69,7 @@ def test_a_batch_with_nothing_scored_ends_no_run() -> None:
     made = run.settle()
     skips = [fact for fact in made if isinstance(fact, ev.TrialSkipped)]
     assert [(fact.reason, fact.error) for fact in skips] == [("task_failed", "X")] * 2
+    assert {fact.message for fact in skips} == {"verify: no file"}
     (applied,) = [fact for fact in made if isinstance(fact, ev.StepApplied)]
     assert (applied.n_trials, applied.n_skipped, applied.mean_reward) == (0, 2, None)
     assert applied.inputs_key == "", "it is tried again by a fork"
@@ -112,6 +113,7 @@ def test_an_image_that_cannot_be_built_costs_its_own_trials_alone() -> None:
     assert request.settled and request.world_digest == "", "nobody is to try it"
     (skip,) = [f for f in made if isinstance(f, ev.TrialSkipped)]
     assert (skip.trial_id, skip.reason, skip.error) == ("s0-p1-n0", "task_failed", "ImageError")
+    assert skip.message == "build_world of t1 (w1): RUN x"
     assert run.state.step is not None and run.state.step.n_open == 1
     assert run.decide().facts == [] and run.decide().closes == [
         f"{run.state.run_id}/w1/build_world"

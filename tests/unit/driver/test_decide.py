@@ -291,4 +291,6 @@ def test_what_no_retry_mends_is_not_retried() -> None:
     broken = Folded()
     broken.settle()
     broken.record(broken.failed("w0", 0, stage="build_world", failure="task"))
-    assert names(broken.settle())[0] == "RunFailed"
+    failed = broken.settle()[0]
+    assert isinstance(failed, ev.RunFailed)
+    assert failed.reason == "build_world of w0 failed once: why"

@@ -227,14 +227,19 @@ def _answer_failures(state: RunState, decision: Decision, now_ms: float, jitter:
             decision.facts.append(retry)
         elif trial is not None:
             skip = _FINAL.get(failure.failure, "retries_exhausted")
-            message = f"{stage}: {failure.failure} {failure.message}"
-            _skip(state, trial, decision, skip, message, failure)
+            _skip(state, trial, decision, skip, _said(stage, failure), failure)
         elif stage == BUILD_WORLD and state.spec.tasks is not None:
             _skip_trials_of(state, subject, failure, decision)
         else:
-            reason = f"{stage} of {subject} failed {failure.n + 1} times: {failure.message}"
+            often = "once" if failure.n == 0 else f"{failure.n + 1} times"
+            reason = f"{stage} of {subject} failed {often}: {failure.message}"
             decision.facts.append(ev.RunFailed(reason))
             return
+
+
+def _said(doing: str, failure: ev.TrialAttemptFailed) -> str:
+    """Return what went wrong in words; the fact has its class beside them."""
+    return f"{doing}: {failure.message or failure.failure}"
 
 
 def _skip_trials_of(
@@ -242,7 +247,7 @@ def _skip_trials_of(
 ) -> None:
     """Skip the trials of a task whose image cannot be built: of other tasks that says nothing."""
     assert state.step is not None
-    message = f"{BUILD_WORLD}: {failure.failure} {failure.message}"
+    message = _said(f"{BUILD_WORLD} of {state.keys.task(world).name} ({world})", failure)
     for trial_id, name in state.step.unrequested.items():
         if world_of(state.spec, name) != world or _has_failed(decision):
             continue
