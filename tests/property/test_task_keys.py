@@ -13,7 +13,7 @@ from trialog.proto import events as ev
 from trialog.proto import runspec
 from trialog.proto.changes import changes
 from trialog.proto.keys import Keys
-from trialog.proto.runspec import RunSpec, names_of, world_of, worlds_of
+from trialog.proto.runspec import RunSpec, load, names_of, world_of, worlds_of
 from trialog.proto.tasks import manifest
 from trialog.proto.tasks.manifest import Manifest, TaskRef
 
@@ -26,12 +26,13 @@ BASE: dict[str, Any] = {
     "learner": "none",
     "rubric": "task",
 }
+COMMAND = BASE | {"agent": "command"}
 CHANGES = {
     "agent": {"agent": "nop"},
-    "agent_options": {"agent_options": {"a": 1}},
+    "agent_options": {"agent": "command", "agent_options": {"command": "true"}},
     "trial_s": {"timeouts": {"trial_s": 7.0}},
     "network": {"network": "public"},
-    "images": {"images": {"debian": "host"}},
+    "images": {"images": {"debian": "tar:/debian.tar"}},
     "provider": {"provider": "docker"},
     "seed": {"seed": 3},
     "code": {"versions": {"agent": "1", "verifier": "1"}},
@@ -154,9 +155,18 @@ def test_batches_hold_each_task_once(count: int, size: int, samples: int) -> Non
         (BASE | {"provider": "null"}, "provider null runs no commands"),
         (BASE | {"agent": "import:a.b:C"}, "versions.agent must be declared"),
         (BASE | {"agent": "command"}, "agent_options.command says which program"),
-        (BASE | {"agent": "import:a b:C"}, "agent"),
+        (BASE | {"agent": "import:a b:C"}, "'import:a b:C' is no agent; .*import:MODULE:CLASS"),
+        (BASE | {"agent": "oracl"}, r"'oracl' is no agent \(did you mean oracle\?\); .*nop"),
+        (BASE | {"agent_options": {"a": 1}}, "agent_options.a is no option of oracle; it has none"),
+        (COMMAND | {"agent_options": {"comand": "x"}}, r"comand .*\(did you mean command\?\)"),
+        (COMMAND | {"agent_options": {"command": " "}}, "agent_options.command is to be a text"),
+        (COMMAND | {"agent_options": {"command": []}}, "agent_options.command is to be a text"),
+        (COMMAND | {"agent_options": {"command": "a", "env": 3}}, "agent_options.env is to be"),
         (BASE | {"tasks": {}}, "give the path of a folder of tasks"),
-        (BASE | {"images": {"a": "https://x"}}, "images"),
+        (BASE | {"images": {"a": "https://x"}}, "images.a\n.*tar:PATH .*oci:PATH .* or host"),
+        (BASE | {"images": {"a": "tar:x.tar"}}, "images.a is tar:x.tar, whose path is relative"),
+        (BASE | {"images": {"a": "oci:x:1"}}, "images.a is oci:x:1, whose path is relative"),
+        (BASE | {"images": {"a": "host"}, "provider": "docker"}, "images.a is host, which is for"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(settings: dict[str, Any], said: str) -> None:
@@ -167,3 +177,8 @@ def test_what_cannot_be_meant_is_refused(settings: dict[str, Any], said: str) ->
 def test_what_was_recorded_is_let_in() -> None:
     spec = spec_of()
     assert runspec.load(spec.recorded()).recorded() == spec.recorded()
+
+
+def test_what_is_on_the_log_is_read_though_it_is_refused_by_now() -> None:
+    spec = BASE | {"provider": "docker", "images": {"a": "host", "b": "tar:x"}}
+    assert load(spec | {"agent_options": {"a": 1}}).agent_options == {"a": 1}

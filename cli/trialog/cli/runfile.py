@@ -5,7 +5,6 @@ Other files of settings, such as rubrics, are read with the same care (settings_
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
 from collections.abc import Hashable, Iterable, Mapping
@@ -16,13 +15,15 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from trialog.cli.exits import BadInput
+from trialog.proto.images import rooted
 from trialog.proto.rubric import parse_reference
 from trialog.proto.runspec import RunSpec
+from trialog.proto.spelling import meant
 from trialog.proto.tasks.defaults import TasksRefusedError, is_of_tasks, preliminary
 
 MAX_BYTES = 1_000_000
 # Below these keys a name may itself hold dots, so that the rest of a path is one name.
-_FREE_NAMES = ("labels", "faults.straggler")
+_FREE_NAMES = ("labels", "faults.straggler", "images")
 
 
 class BadRunFile(BadInput):
@@ -72,10 +73,10 @@ def load_run_file(path: str, settings: Iterable[str] = ()) -> dict[str, Any]:
     Raises BadRunFile, which names every field that is wrong.
     """
     source, data = settings_of(path, "settings such as n_steps: 3")
-    _root_tasks(data, Path() if path == "-" else Path(path).parent)
+    _root_paths(data, Path() if path == "-" else Path(path).parent)
     for setting in settings:
         _put(data, setting)
-    _root_tasks(data, Path())
+    _root_paths(data, Path())
     named = _named_rubric(source, data)
     spec = _validated(source, data | dict.fromkeys(named, "v1"))
     found = spec.model_dump(mode="json", exclude_unset=True)
@@ -93,11 +94,17 @@ def _validated(source: str, data: dict[str, Any]) -> RunSpec:
         raise BadRunFile(source, problems_of(error, RunSpec)) from None
 
 
-def _root_tasks(data: dict[str, Any], folder: Path) -> None:
-    """Make the path of tasks absolute: it is relative to the folder of what names it."""
-    tasks = data.get("tasks")
+def _root_paths(data: dict[str, Any], folder: Path) -> None:
+    """Make the paths of tasks and images absolute: they are relative to what names them."""
+    tasks, images = data.get("tasks"), data.get("images")
     if isinstance(tasks, dict) and isinstance(tasks.get("path"), str):
         data["tasks"] = tasks | {"path": str((folder / tasks["path"]).absolute())}
+    if isinstance(images, dict):
+        here = str(folder.absolute())
+        data["images"] = {
+            name: rooted(source, here) if isinstance(source, str) else source
+            for name, source in cast("dict[str, Any]", images).items()
+        }
 
 
 def load_changes(settings: Iterable[str], labels: Mapping[str, str]) -> dict[str, Any]:
@@ -111,7 +118,7 @@ def load_changes(settings: Iterable[str], labels: Mapping[str, str]) -> dict[str
         _put(data, setting)
     for key, value in labels.items():
         _put_at(data, "--label", ["labels", key], value)
-    _root_tasks(data, Path())
+    _root_paths(data, Path())
     from_step = data.get("from_step", 0)
     if isinstance(from_step, bool) or not isinstance(from_step, int):
         raise BadRunFile("--set", ["from_step: should be a whole number"])
@@ -262,9 +269,9 @@ def _message(
 ) -> str:
     if kind == "extra_forbidden":
         known = _known_keys(model, place[:-1])
-        near = difflib.get_close_matches(str(place[-1]), known, 1)
-        meant = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
-        return f"unknown key{meant}"
+        near = meant(str(place[-1]), known)
+        known_ones = f"; did you mean {near}?" if near else f"; known are {', '.join(known)}"
+        return f"unknown key{known_ones}"
     words = message.removeprefix("Value error, ").replace("Input should", "should")
     if kind in ("float_type", "int_type") and isinstance(given, str):
         number = _as_number(given)

@@ -217,9 +217,24 @@ class EventPage(TypedDict):
     next: int
 
 
-class TrialDetail(Trial):
-    """A trial with the events that are about it."""
+class TaskStep(TypedDict):
+    """How a step of a task went. ``stopped``: its gate, ``min_reward``, ended the trial."""
 
+    name: str
+    played: bool
+    n_turns: int | None
+    rewards: dict[str, float] | None
+    error: str | None
+    message: str | None
+    min_reward: float | dict[str, float] | None
+    stopped: bool
+
+
+class TrialDetail(Trial):
+    """A trial with the events that are about it; ``steps`` are those of a task with several."""
+
+    error_message: str | None
+    steps: list[TaskStep] | None
     events: list[Event]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -16,20 +17,25 @@ from pydantic import (
     model_validator,
 )
 
+from trialog.proto import agents, images
+from trialog.proto.agents import REFERENCE_AGENTS, TASK_AGENTS, check_name
 from trialog.proto.ids import TrialName, parse_trial_id
 from trialog.proto.rubric import BUILT_IN, RECORDED, Rubric
 
 MAX_TRIALS_PER_STEP = 20_000
 MAX_STEPS = 100_000
-REFERENCE_AGENTS = frozenset({"policy", "noop"})
 
 Rate = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)]
 Delay = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
 _NUMBER = "(0|[1-9][0-9]{0,8})"
 TrialId = Annotated[str, Field(pattern=f"^s{_NUMBER}-p{_NUMBER}-n{_NUMBER}$")]
-AGENT = r"^(policy|noop|oracle|nop|command|import:[A-Za-z_][\w.]*:[A-Za-z_]\w*)$"
-ImageSource = Annotated[str, Field(pattern=r"^(host|(oci|tar):[^\x00]{1,4096})$")]
+Agent = Annotated[
+    str, AfterValidator(check_name), Field(json_schema_extra={"pattern": agents.PATTERN})
+]
+ImageSource = Annotated[
+    str, AfterValidator(images.check_source), Field(json_schema_extra={"pattern": images.PATTERN})
+]
 LabelKey = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}$")]
 LabelValue = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f]*$")]
 
@@ -191,7 +197,7 @@ class RunSpec(_Part):
     group_policy: GroupPolicy = GroupPolicy()
     faults: Faults = Faults()
     tasks: Tasks | None = None
-    agent: Annotated[str, Field(pattern=AGENT)] = Field(
+    agent: Agent = Field(
         default="policy",
         description="policy or noop in the reference world; oracle, nop, command or "
         "import:MODULE:CLASS on tasks.",
@@ -251,8 +257,7 @@ class RunSpec(_Part):
             return
         if agent in REFERENCE_AGENTS:
             raise ValueError(
-                f"agent {self.agent} knows the reference world only; on tasks: oracle, nop, "
-                "command or import:MODULE:CLASS"
+                f"agent {self.agent} knows the reference world only; on tasks: {TASK_AGENTS}"
             )
         if self.learner != "none":
             raise ValueError("learner must be none with tasks: bandit learns the reference world")
@@ -263,8 +268,11 @@ class RunSpec(_Part):
                 "versions.agent must be declared with an imported agent, such as its commit: it "
                 "tells what a fork may take over"
             )
-        if agent == "command" and "command" not in self.agent_options:
-            raise ValueError("agent_options.command says which program agent command runs")
+        try:
+            agents.check_options(agent, self.agent_options)
+        except ValueError as error:
+            raise ValueError(f"agent_options.{error}") from None
+        images.check(self.provider, self.images)
 
     def _check_faults(self) -> None:
         faults = self.faults

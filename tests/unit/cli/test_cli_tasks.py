@@ -92,7 +92,8 @@ def test_check_for_a_run(trialog: Trialog, tasks: Path) -> None:
     assert code == 1
     assert "debian:bookworm-slim is not among the run's images" in found[0]["reason"]
     arguments = ("tasks", "check", str(tasks), "-f", str(file), "--set", "provider=docker")
-    assert trialog(*arguments)[0] == 0
+    assert trialog(*arguments)[0] == 2, "host is no image of a daemon's"
+    assert trialog(*arguments, "--set", "images={}")[0] == 0
     assert trialog("tasks", "check", str(tasks), "--set", "agent=policy")[0] == 1
 
 

@@ -108,7 +108,7 @@ def test_preliminary_settings_are_valid_however_many_tasks(given: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"tasks": "x"}, {"tasks": 3}, {"n_samples": "x"}, {"timeouts": 3}, {"n_samples": 0}]
+    "wrong", [{"tasks": 3}, {"n_samples": "x"}, {"timeouts": 3}, {"n_samples": 0}]
 )
 def test_preliminary_leaves_types_to_their_validation(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="validation error"):

@@ -89,13 +89,14 @@ async def test_an_agent_of_the_reference_world_plays_no_task(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["oracle", "nop"])
 async def test_an_option_that_nobody_reads_is_refused(name: str) -> None:
-    assert "and was given colour" in await refusal(name, {"colour": "red"})
+    said = await refusal(name, {"colour": "red"})
+    assert said == f"agent_options of {name}: colour is no option of {name}; it has none"
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({}, "command is to be a text"),
+        ({}, "command says which program agent command runs"),
         ({"command": " "}, "command is to be a text"),
         ({"command": []}, "command is to be a text"),
         ({"command": ["", "a"]}, "command is to be a text"),

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trialog.cli import output
 from trialog.cli.commands.options import Output
-from trialog.cli.exits import NOT_MET
+from trialog.cli.exits import NOT_MET, BadInput
 from trialog.cli.output import Format
 
 if TYPE_CHECKING:
@@ -65,12 +67,38 @@ def _settings(folder: str, file: str | None, settings: list[str]) -> Settings:
         given = load_run_file(file, [*settings, f"tasks.path={_quoted(folder)}"])
     else:
         given = load_changes(settings, {})
+        _refuse(given)
     known = {
         name: given[name] for name in ("provider", "network", "images", "agent") if name in given
     }
     if file is not None:
         known.setdefault("images", {})
+    _tell_absent(known.get("images", {}))
     return Settings(**known)
+
+
+def _refuse(given: Mapping[str, Any]) -> None:
+    """Refuse settings that no run of tasks can have, as the server does. Raises BadInput."""
+    from trialog.proto import agents, images
+
+    try:
+        images.check(given.get("provider", "bubblewrap"), given.get("images", {}))
+        if "agent_options" in given:
+            agents.check_options(given.get("agent", ""), given["agent_options"])
+    except ValueError as error:
+        # The option of an agent is named without the setting that it is in.
+        field = "" if str(error).startswith("images.") else "agent_options."
+        raise BadInput(f"--set: {field}{error}") from None
+
+
+def _tell_absent(images: Mapping[str, str]) -> None:
+    """Warn of images that are not on this machine: the workers may be on another."""
+    from trialog.proto.images import path_of
+
+    for name, source in images.items():
+        path = path_of(source)
+        if path and not any(Path(one).exists() for one in (path, path.rpartition(":")[0] or path)):
+            output.note(f"images.{name}: {path} is not on this machine; workers will look there")
 
 
 def _quoted(text: str) -> str:

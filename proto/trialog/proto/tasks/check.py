@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trialog.proto.runspec import REFERENCE_AGENTS
+from trialog.proto.agents import REFERENCE_AGENTS, TASK_AGENTS
 from trialog.proto.tasks.config import Environment, TaskConfig
 from trialog.proto.tasks.dockerfile import UnknownImageError, bases, plain_name, unbuildable
 from trialog.proto.tasks.files import TaskProblem
@@ -199,7 +199,7 @@ def _beyond(task: Task, folder: str, environment: Environment) -> list[str]:
 def _agents(task: Task, settings: Settings, warnings: list[str]) -> Iterator[_Finding]:
     if settings.agent in REFERENCE_AGENTS:
         what = f"agent {settings.agent} knows the reference world only"
-        yield _Finding(what, "set agent to oracle, nop, command or import:MODULE:CLASS")
+        yield _Finding(what, f"set agent to {TASK_AGENTS}")
     for step in steps_of(task.config):
         if task.layout.solution(step) is not None:
             continue

@@ -40,6 +40,8 @@ def preliminary(given: Given) -> Given:
 
 
 def _check_source(tasks: Any) -> None:
+    if isinstance(tasks, str):
+        raise TasksRefusedError([("tasks", f"say tasks: {{path: {tasks[:200]}}}")])
     if not isinstance(tasks, dict):
         return  # its validation says what it should be
     given = cast("Given", tasks)

@@ -178,7 +178,7 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     schemas.RunPage: {"runs": [_SUMMARY], "next_cursor": None},
     schemas.StepPage: {"steps": [STEP], "next_cursor": None},
     schemas.TrialPage: {"trials": [TRIAL], "next_cursor": None},
-    schemas.TrialDetail: TRIAL | {"events": [EVENT]},
+    schemas.TrialDetail: TRIAL | {"error_message": None, "steps": None, "events": [EVENT]},
     schemas.EventPage: {"events": [EVENT], "next": 56},
     schemas.Weights: {"version": 0, "digest": _DIGEST, "doc_prior": {"w0": [1.0] * N_DOCS}},
     schemas.DeadLetterPage: {"dead_letters": [_DEAD], "next_cursor": None},

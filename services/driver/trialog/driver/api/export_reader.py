@@ -17,7 +17,9 @@ from trialog.driver.api.problems import not_found
 from trialog.driver.api.reader import Reader, TrialFilter, check_run_id
 from trialog.driver.export import atif
 from trialog.driver.export.facts import TrialFacts, gathered, slots_of
+from trialog.driver.export.given import Given, given_in
 from trialog.driver.export.kept import Json, Kept, decoded, kept_of
+from trialog.driver.export.played import steps_of
 from trialog.driver.export.rows import Tried
 from trialog.driver.export.run import ExportedRun
 from trialog.driver.export.tally import Tally
@@ -31,7 +33,8 @@ from trialog.proto.tasks.files import TaskProblem
 from trialog.proto.tasks.layout import Layout
 from trialog.proto.tasks.legacy import CONFIG
 from trialog.proto.tasks.parse import parse
-from trialog.proto.tasks.task import instruction, steps_of
+from trialog.proto.tasks.task import instruction
+from trialog.proto.tasks.task import steps_of as parts_of
 from trialog.spine.blobs import BlobMissingError, BlobStore
 from trialog.spine.log import EventLog, Recorded
 from trialog.spine.runs import tasks_of
@@ -119,6 +122,17 @@ class ExportReader:
         texts = await self.task(run, doc["trial_id"])
         return Tried(doc, kept, await self._documents(run, doc, kept), texts.instructions)
 
+    async def told(self, doc: Doc, facts: TrialFacts) -> Json:
+        """Return what one trial says of its error and of its task's steps."""
+        kept = kept_of(await self._bytes(doc["trajectory"]))
+        texts = await self.task(await self.run(doc["run_id"]), doc["trial_id"])
+        given: Given = {}
+        if kept.of_steps:
+            record = io.BytesIO(await self._bytes(facts.verifier_record))
+            given = await asyncio.to_thread(given_in, record)
+        said = next((part.message for part in kept.parts if part.error), "")
+        return {"error_message": said or None, "steps": steps_of(kept, texts.config, given)}
+
     async def _documents(self, run: ExportedRun, doc: Doc, kept: Kept) -> list[Json]:
         if not kept.parts:
             about = (f"{run.run_id}/{doc['trial_id']}", run.spec.agent, run.agent_version)
@@ -156,7 +170,7 @@ def _texts(packed: bytes) -> TaskTexts:
     try:
         config, _ = parse(found.get(CONFIG, b""))
         layout = Layout(config, found)
-        paths = [layout.instruction(step) for step in steps_of(config)]
+        paths = [layout.instruction(step) for step in parts_of(config)]
         return TaskTexts(config, tuple(instruction(path, found[path]) for path in paths))
     except (TaskProblem, KeyError):
         return TaskTexts()  # it was readable when the run was asked for: then the code is another

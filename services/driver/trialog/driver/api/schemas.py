@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from trialog.driver.api.budget_schemas import RunBudget
+from trialog.driver.api.trial_step_schemas import TrialStep
 from trialog.proto.policy import N_DOCS
 
 RunState = Literal["running", "paused", "completed", "failed", "cancelled"]
@@ -306,6 +307,8 @@ class EventPage(_Shape):
 class TrialDetail(Trial):
     """A trial with the events that name it."""
 
+    error_message: str | None = Field(description="What is said of the agent's error.")
+    steps: list[TrialStep] | None = Field(description="Of a task with several; else null.")
     events: list[Event]
 
 

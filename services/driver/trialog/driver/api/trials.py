@@ -25,6 +25,7 @@ from trialog.driver.api.routing import (
     problems,
     router,
 )
+from trialog.driver.export.facts import gathered
 from trialog.driver.export.run import ExportedRun
 from trialog.driver.views import Doc
 from trialog.proto.ids import parse_trial_id
@@ -77,7 +78,8 @@ async def get_trial(
     (trial,) = await _with_turns(deps.blobs, _with_tasks(await exports.run(run_id), found))
     source = await exports.source(run_id, parse_trial_id(trial_id).step)
     events = await reader.trial_events(source, trial_id)
-    return answer(trial | {"events": [shown_event(event) for event in events]})
+    more = await exports.told(found[0], gathered(trial_id, events))
+    return answer(trial | more | {"events": [shown_event(event) for event in events]})
 
 
 @routes.get(

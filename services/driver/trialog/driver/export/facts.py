@@ -52,6 +52,14 @@ class TrialFacts:
         failed = [one.fact for one in self.failures]
         return {fact.record for fact in failed if fact.stage == GENERATE and fact.record}
 
+    @property
+    def verifier_record(self) -> str:
+        """The blob of what the verifier left: of a trial that is not graded, its last attempt."""
+        if self.verified is not None and self.verified.fact.record:
+            return self.verified.fact.record
+        skipped = self.skipped.fact.record if self.skipped else ""
+        return "" if skipped in self.traces else skipped
+
     def add(self, fact: ev.Fact, at: datetime) -> None:
         """Take note of one more fact."""
         match fact:

@@ -16,7 +16,8 @@ from typing import IO
 from trialog.driver.export import atif, layout, result
 from trialog.driver.export.archive import Archive
 from trialog.driver.export.facts import At, TrialFacts
-from trialog.driver.export.kept import Json, Kept, decoded, kept_of, rewards_in
+from trialog.driver.export.given import Given, note
+from trialog.driver.export.kept import Json, Kept, decoded, kept_of
 from trialog.driver.export.run import ExportedRun
 from trialog.driver.export.unpack import Allowance, Unpacked, files_of
 from trialog.driver.views import Doc, timestamp
@@ -25,7 +26,6 @@ from trialog.proto.tasks.config import TaskConfig
 from trialog.spine.blobs import BlobMissingError, BlobStore
 
 EXCEPTION = "exception.txt"
-_REWARD_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _Writing:
     archive: Archive
     folder: HostPath
     allowance: Allowance = field(default_factory=Allowance)
-    rewards: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    rewards: Given = field(default_factory=dict[str, dict[str, float]])
     traces: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -94,10 +94,9 @@ async def _documents(writing: _Writing, kept: Kept) -> list[Json]:
 async def _verifier(writing: _Writing, kept: Kept) -> None:
     """Write what the verifier left, of a trial that is not graded what its last attempt left."""
     facts = writing.trial.facts
-    digest = facts.verified.fact.record if facts.verified else ""
-    if not digest and facts.skipped and facts.skipped.fact.record not in facts.traces:
-        digest = facts.skipped.fact.record
-    await _unpack_record(writing, digest, (), [part.step or "" for part in kept.parts])
+    await _unpack_record(
+        writing, facts.verifier_record, (), [part.step or "" for part in kept.parts]
+    )
     given = facts.verified.fact.rewards if facts.verified else {}
     if given and not kept.of_steps:  # where the record is lost, or the reward was in memory only
         path = ("verifier", "reward.json")
@@ -119,22 +118,7 @@ def _add_record(writing: _Writing, source: HostPath, home: layout.Path, steps: l
             path = layout.verifier_path(one.parts, steps)
             writing.archive.add((*home, *path), one.data, writing.allowance)
             if not home and len(path) == 4 and path[0] == "steps":
-                _note_reward(writing, path[1], one)
-
-
-def _note_reward(writing: _Writing, step: str, one: Unpacked) -> None:
-    """Take note of what a step's verifier gave; JSON counts before text."""
-    if len(one.data) > _REWARD_BYTES:
-        return
-    if one.parts[-1] == "reward.json" and (rewards := rewards_in(decoded(one.data))):
-        writing.rewards[step] = rewards
-    elif one.parts[-1] == "reward.txt":
-        try:
-            rewards = rewards_in({"reward": float(one.data)})
-        except ValueError:
-            return
-        if rewards:
-            writing.rewards.setdefault(step, rewards)
+                note(writing.rewards, path[1], one)
 
 
 async def _states(writing: _Writing, kept: Kept) -> None:

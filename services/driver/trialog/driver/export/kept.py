@@ -31,6 +31,7 @@ class Part:
     state: str = ""
     started_at: str | None = None
     finished_at: str | None = None
+    n_turns: int = 0
     graded: Json = field(default_factory=dict[str, Any])
 
     @property
@@ -107,6 +108,7 @@ def _part(found: Mapping[str, Any]) -> Part:
         _text(result, "state"),
         _time(result, "started_at"),
         _time(result, "finished_at"),
+        _count(found, "n_turns"),
         _dict(result.get("graded")),
     )
 
@@ -127,6 +129,11 @@ def _dict(value: Any) -> Json:
 def _text(found: Mapping[str, Any], name: str) -> str:
     value = found.get(name)
     return value if isinstance(value, str) else ""
+
+
+def _count(found: Mapping[str, Any], name: str) -> int:
+    value = found.get(name)
+    return value if type(value) is int else 0
 
 
 def _time(found: Mapping[str, Any], name: str) -> str | None:

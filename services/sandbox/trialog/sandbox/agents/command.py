@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
+from trialog.proto.agents import check_options
 from trialog.sandbox.agent import Try
 from trialog.sandbox.errors import CommandFailedError
 
@@ -30,11 +31,10 @@ class Command:
     version = "1"
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        unknown = sorted(set(options) - {"command", "env"})
-        if unknown:
-            raise ValueError(f"{unknown[0]} is no option of command: it has command and env")
-        self._argv = _argv(options.get("command"))
-        self._env = _env(options.get("env"))
+        check_options(self.name, options)
+        command = options["command"]
+        self._argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
+        self._env = dict(options.get("env") or {})
 
     async def run(self, trial: Try) -> None:
         """Run the program. Raises CommandFailedError when it exits non-zero."""
@@ -48,30 +48,3 @@ class Command:
         if result.exit_code != 0:
             said = (result.stderr or result.stdout)[-500:].decode("utf-8", "replace").strip()
             raise CommandFailedError(f"the command ended with {result.exit_code}: {said}")
-
-
-def _argv(given: Any) -> list[str]:
-    if isinstance(given, str) and given.strip():
-        return ["sh", "-c", _clean("command", given)]
-    if isinstance(given, list | tuple) and given:
-        words = list(cast("list[Any]", given))
-        if all(isinstance(word, str) for word in words) and words[0]:
-            return [_clean("command", word) for word in words]
-    raise ValueError("command is to be a text for the shell, or a list of texts: program, words")
-
-
-def _env(given: Any) -> dict[str, str]:
-    if given is None:
-        return {}
-    if isinstance(given, Mapping):
-        pairs = cast("Mapping[Any, Any]", given)
-        named = all(isinstance(name, str) and name and "=" not in name for name in pairs)
-        if named and all(isinstance(value, str) for value in pairs.values()):
-            return {_clean("env", name): _clean("env", value) for name, value in pairs.items()}
-    raise ValueError("env is to be variables by name, each a text")
-
-
-def _clean(option: str, text: str) -> str:
-    if "\0" in text:
-        raise ValueError(f"{option} has a NUL, which no program can be given")
-    return text

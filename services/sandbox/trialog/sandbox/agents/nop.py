@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trialog.proto.agents import check_options
 from trialog.sandbox.agent import Try
 
 
@@ -15,8 +16,7 @@ class Nop:
     version = "1"
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        if options:
-            raise ValueError(f"nop has no options, and was given {', '.join(sorted(options))}")
+        check_options(self.name, options)
 
     async def run(self, trial: Try) -> None:
         """Do nothing."""
