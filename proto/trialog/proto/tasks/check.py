@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from trialog.proto.agents import REFERENCE_AGENTS, TASK_AGENTS
 from trialog.proto.tasks.config import Environment, TaskConfig
+from trialog.proto.tasks.context import faults
 from trialog.proto.tasks.dockerfile import UnknownImageError, bases, plain_name, unbuildable
 from trialog.proto.tasks.files import TaskProblem
 from trialog.proto.tasks.layout import COMPOSE, DOCKERFILE, Layout
@@ -145,6 +146,9 @@ def _images(task: Task, settings: Settings, warnings: list[str]) -> Iterator[_Fi
             wanted |= dict.fromkeys(_named_by(task, folder, environment))
         except UnknownImageError as error:
             yield _Finding(f"{place}: {error}", "name the image, or give the argument a default")
+    for place, folder, environment in _built(task):
+        for fault in _faults(task, folder, environment, settings):
+            yield _Finding(f"{place}: {fault}", "mend the line, or put the file there")
     if settings.provider == "docker":
         return  # a daemon has images of its own, and says itself which it lacks
     for place, folder, environment in _built(task):
@@ -194,6 +198,18 @@ def _beyond(task: Task, folder: str, environment: Environment) -> list[str]:
     if environment.docker_image or entry is None:
         return []
     return unbuildable(entry.data.decode(errors="replace"))
+
+
+def _faults(task: Task, folder: str, environment: Environment, settings: Settings) -> list[str]:
+    entry = task.files.get(f"{folder}/{DOCKERFILE}")
+    if environment.docker_image or entry is None:
+        return []
+    home = f"{folder}/"
+    beside = {
+        path.removeprefix(home): one for path, one in task.files.items() if path.startswith(home)
+    }
+    text = entry.data.decode(errors="replace")
+    return faults(text, beside, wildcards=settings.provider == "bubblewrap")
 
 
 def _agents(task: Task, settings: Settings, warnings: list[str]) -> Iterator[_Finding]:

@@ -1,23 +1,32 @@
-"""Which images a Dockerfile is built from: what must be there before a build begins. Pure.
+"""Which images a Dockerfile is built from, and what only a daemon builds of it. Pure.
 
-Only what names an image is read; whether the rest can be built, the build says.
+Whether the rest can be built, the build says; context.py has what is seen without one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 _DIRECTIVE = re.compile(r"#\s*escape\s*=\s*([\\`])\s*", re.IGNORECASE)
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_]\w*)\1")
+_HEREDOC = re.compile(r"(?<!<)<<(-?)(['\"]?)([A-Za-z_][\w.-]*)\2")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::([-+])([^}]*))?\}|(\w+))")
 _FROM = re.compile(r"(?:--\w[\w-]*=\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
 _COPY_FROM = re.compile(r"--from=(\S+)")
 
-_REMOTE = re.compile(r"(https?|ftp|git|ssh)://|git@", re.IGNORECASE)
+REMOTE = re.compile(r"(https?|ftp|git|ssh)://|git@", re.IGNORECASE)
 _ARCHIVE = re.compile(r"\.(tar|tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst))$", re.IGNORECASE)
 _MOUNTS = frozenset({"cache", "tmpfs"})
 _REGISTRIES = ("docker.io/", "index.docker.io/", "library/")
+
+
+class Instruction(NamedTuple):
+    """One instruction: the line that it begins at, its name and the rest of its text."""
+
+    line: int
+    name: str
+    rest: str
 
 
 class UnknownImageError(ValueError):
@@ -32,7 +41,7 @@ def bases(text: str) -> list[str]:
     arguments: dict[str, str] = {}
     stages: list[str] = []
     found: dict[str, None] = {}
-    for instruction, rest in _instructions(text):
+    for _, instruction, rest in instructions(text):
         if instruction == "ARG" and not stages:
             arguments |= _arguments(rest)
         elif instruction == "FROM":
@@ -56,8 +65,8 @@ def unbuildable(text: str) -> list[str]:
     """Return what a Dockerfile has that is built by a Docker daemon only, each once, in order."""
     found: dict[str, None] = {}
     stages: list[str] = []
-    for instruction, rest in _instructions(text):
-        flags, words = _flags(rest)
+    for _, instruction, rest in instructions(text):
+        flags, words = flags_of(rest)
         if instruction == "FROM":
             stages.append(words[2].lower() if len(words) > 2 else str(len(stages)))
         elif instruction == "RUN":
@@ -68,14 +77,14 @@ def unbuildable(text: str) -> list[str]:
             stage = dict(flags).get("from")
             if stage is not None and stage.lower() not in stages and not stage.isdigit():
                 found[f"{instruction} --from={stage}"] = None
-            if any(_REMOTE.match(word) for word in words[:-1]):
+            if any(REMOTE.match(word) for word in words[:-1]):
                 found[f"{instruction} of an address"] = None
             if instruction == "ADD" and any(_ARCHIVE.search(word) for word in words[:-1]):
                 found["ADD of an archive"] = None
     return list(found)
 
 
-def _flags(rest: str) -> tuple[list[tuple[str, str]], list[str]]:
+def flags_of(rest: str) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the flags at the front of an instruction's text, and the words after them."""
     words = rest.replace("[", " ").replace("]", " ").replace(",", " ").split()
     flags: list[tuple[str, str]] = []
@@ -119,35 +128,36 @@ def _filled(word: str, arguments: dict[str, str]) -> str:
     return _VARIABLE.sub(value, word.strip("'\""))
 
 
-def _instructions(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each instruction with the rest of its line, continuation lines joined; here-documents
-    and comments are passed over."""
-    lines = iter(text.splitlines())
-    escape, first, whole = "\\", True, ""
-    for line in lines:
+def instructions(text: str) -> Iterator[Instruction]:
+    """Yield each instruction, continuation lines joined; the texts of here-documents and comments
+    are passed over."""
+    lines = iter(enumerate(text.removeprefix("\ufeff").splitlines(), 1))
+    escape, first, whole, begun = "\\", True, "", 0
+    for number, line in lines:
         stripped = line.strip()
         if first and (directive := _DIRECTIVE.fullmatch(stripped)):
             escape = directive[1]
         first = first and stripped.startswith("#")
         if not stripped or stripped.startswith("#"):
             continue
+        begun = begun or number
         if stripped.endswith(escape):
             whole += f"{stripped[:-1]} "
             continue
         whole += stripped
-        yield _split(whole)
+        yield Instruction(begun, *_split(whole))
         for match in _HEREDOC.finditer(whole) if _takes_heredoc(whole) else ():
-            for body in lines:
-                if body.strip() == match[2]:
+            for _, body in lines:
+                if (body.lstrip("\t") if match[1] else body) == match[3]:
                     break
-        whole = ""
+        whole, begun = "", 0
     if whole.strip():
-        yield _split(whole)
+        yield Instruction(begun, *_split(whole))
 
 
 def _split(line: str) -> tuple[str, str]:
-    instruction, _, rest = line.partition(" ")
-    return instruction.upper(), rest.strip()
+    instruction, *rest = line.split(None, 1)
+    return instruction.upper(), "".join(rest).strip()
 
 
 def _takes_heredoc(line: str) -> bool:
