@@ -123,6 +123,8 @@ def make_trial(trial_id: str, **changes: Any) -> dict[str, Any]:
         "skip_reason": None,
         "skip_message": None,
         "failures": [],
+        "error_message": None,
+        "steps": None,
     }
     return trial | changes
 

@@ -87,6 +87,11 @@ def cell(value: Any) -> str:
             return visible(value)
 
 
+def one_line(text: str) -> str:
+    """Return a message for one line: what a program said has line ends of its own."""
+    return " ".join(text.split())
+
+
 def short(value: Any) -> str:
     """Return a value for one line of text: digests are cut to 12 digits."""
     return _DIGEST.sub(r"\1", cell(value))

@@ -17,8 +17,15 @@ def are_of_a_task(turns: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def print_turns(turns: Iterable[Mapping[str, Any]]) -> None:
-    """Write each turn: who, what was said, each call, and what came back of it."""
+    """Write each turn: who, what was said, each call, and what came back of it.
+
+    Turns at a step of a task stand below its name.
+    """
+    step = None
     for number, turn in enumerate(turns):
+        if turn.get("step", step) != step:
+            step = turn["step"]
+            print(f"\n== step {output.visible(step)}")
         print(f"\n{number}  {output.visible(turn.get('source', ''))}")
         for line in _lines_of(turn):
             print(f"{_INDENT}{line}".rstrip())

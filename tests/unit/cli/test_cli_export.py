@@ -325,7 +325,54 @@ def test_one_trial_shows_what_became_of_it(trialog: Call, served: Served) -> Non
     assert fields["state"] == "skipped (retries_exhausted: verify)"
     assert fields["error"] == "RewardFileNotFoundError"
     assert fields["verify"].split() == ["0", "task", "X", "no", "file"]
+    assert f"{RUN}/s0-p1-n0 --logs" in trialog("trial", f"{RUN}/s0-p1-n0").told
     reference = trialog("trial", f"{RUN}/s0-p0-n0").out
     assert "task" not in reference and "failed" not in reference
     found = json.loads(trialog("trial", f"{RUN}/s0-p1-n0", "-o", "json").out)
     assert found["failures"] == [failure]
+
+
+def a_step(name: str, **changes: Any) -> dict[str, Any]:
+    step = {"name": name, "played": True, "n_turns": 2, "rewards": {"reward": 0.5}, "error": None}
+    return step | {"message": None, "min_reward": None, "stopped": False} | changes
+
+
+def test_a_trial_shows_its_steps_and_the_gate_that_stopped_it(
+    trialog: Call, served: Served
+) -> None:
+    late = {"error": "AgentTimeoutError", "message": "the agent took\nmore than 3 s"}
+    steps = [
+        a_step("build", min_reward=0.8, stopped=True, **late),
+        a_step("serve", played=False, n_turns=None, rewards=None),
+    ]
+    about = {"error": late["error"], "error_message": late["message"], "steps": steps}
+    served.driver.trials[RUN] = [make_trial("s0-p0-n0", task="steps", **about)]
+    lines = [line.strip() for line in trialog("trial", f"{RUN}/s0-p0-n0").out.splitlines()]
+    said = "AgentTimeoutError: the agent took more than 3 s"
+    assert f"error     {said}" in lines
+    build, serve = (next(line for line in lines if line.startswith(n)) for n in ("build", "serve"))
+    assert build.split(None, 2)[:2] == ["build", "2"]
+    assert "reward=0.5" in build and said in build
+    assert build.endswith("stopped: below its gate of 0.8")
+    assert serve.split() == ["serve", "-", "-", "-", "not", "played"]
+
+
+def test_the_logs_of_a_trial_are_its_tests_output_and_tracebacks(
+    trialog: Call, served: Served
+) -> None:
+    served.driver.trials[RUN] = [make_trial("s0-p0-n0", task="hello")]
+    served.driver.exports.files["s0-p0-n0"] = {
+        "verifier/test-stdout.txt": b"early\n" * 5_000 + b"1 failed\x1b[2J\n",
+        "exception.txt": b"Traceback\nKeyError: 'boom'\n",
+        "attempts/0/exception.txt": b"Traceback\nKeyError: 'boom'\n",
+        "artifacts/test-stdout.txt": b"the agent's own",
+        "steps/a/verifier/test-stdout.txt": b"",
+    }
+    shown = trialog("trial", f"{RUN}/s0-p0-n0", "--logs").out
+    assert "    1 failed\\x1b[2J\n" in shown and "\x1b" not in shown
+    assert "bytes before: trialog export has them]" in shown and len(shown) < 60_000
+    assert shown.count("KeyError: 'boom'") == 1, "an attempt's is the trial's"
+    assert "the agent's own" not in shown
+    assert "steps/a/verifier/test-stdout.txt\n    (nothing)\n" in shown
+    found = json.loads(trialog("trial", f"{RUN}/s0-p0-n0", "--logs", "-o", "json").out)
+    assert found["logs"]["exception.txt"] == "Traceback\nKeyError: 'boom'\n"

@@ -36,6 +36,15 @@ def test_each_turn_says_who_and_what_came_back(capsys: pytest.CaptureFixture[str
     )
 
 
+def test_turns_at_a_step_stand_below_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = ("build", "build", None, "serve")
+    print_turns([{"source": "agent"} | ({"step": step} if step else {}) for step in steps])
+    heads = [line for line in capsys.readouterr().out.splitlines() if line]
+    assert heads == [
+        "== step build", "0  agent", "1  agent", "2  agent", "== step serve", "3  agent",
+    ]  # fmt: skip
+
+
 def test_of_a_long_result_the_end_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     result = "\n".join(str(number) for number in range(100))
     print_turns([{"source": "agent", "calls": [{"name": "exec", "result": result}]}])

@@ -302,12 +302,17 @@ def trajectory(
     run_id, trial_id = trial_address_of(trial)
     with server(url) as client:
         found = client.get_trajectory(run_id, trial_id)
+        is_of_a_task = are_of_a_task(found.get("turns") or [])
+        task = client.get_trial(run_id, trial_id)["task"] if is_of_a_task else None
     if output_format is Format.json:
         output.print_json(found)
         return
-    output.print_fields({key: value for key, value in found.items() if _is_flat(value)})
+    about = {"trial": f"{run_id}/{trial_id}"} | ({"task": task} if task else {})
+    output.print_fields(
+        about | {key: value for key, value in found.items() if _is_shown(key, value)}
+    )
     turns: list[Mapping[str, Any]] = found.get("turns") or []
-    if are_of_a_task(turns):
+    if is_of_a_task:
         print_turns(turns)
         return
     columns = list(dict.fromkeys(key for turn in turns for key in turn))
@@ -317,8 +322,11 @@ def trajectory(
     )
 
 
-def _is_flat(value: Any) -> bool:
-    """Say whether a value fits one line; the rest of a trajectory is for -o json."""
+def _is_shown(key: str, value: Any) -> bool:
+    """Say whether a value fits one line; the rest of a trajectory is for -o json. Of a task there
+    is no answer, and mostly no error."""
+    if value in (None, "") and key in ("answer", "error"):
+        return False
     if isinstance(value, list):
         return all(isinstance(one, str | int | float) for one in cast(list[Any], value))
     return not isinstance(value, dict)

@@ -19,7 +19,7 @@ from trialog.driver.export.facts import At, TrialFacts
 from trialog.driver.export.given import Given, note
 from trialog.driver.export.kept import Json, Kept, decoded, kept_of
 from trialog.driver.export.run import ExportedRun
-from trialog.driver.export.unpack import Allowance, Unpacked, files_of
+from trialog.driver.export.unpack import Allowance, files_of
 from trialog.driver.views import Doc, timestamp
 from trialog.proto import events as ev
 from trialog.proto.tasks.config import TaskConfig
