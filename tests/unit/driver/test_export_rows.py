@@ -60,6 +60,29 @@ def test_a_row_says_what_was_given_said_and_seen() -> None:
     assert found["group_id"] == f"{f.RUN}/s0-p0"
 
 
+def said_by(source: str, text: str) -> dict[str, Any]:
+    return {"source": source, "message": text}
+
+
+def test_a_system_message_stands_before_the_instruction_as_the_model_saw_it() -> None:
+    later = said_by("system", "Time is short.")
+    said = [said_by("user", "Do it."), said_by("system", "You are."), agent_step([1], [2]), later]
+    found = row_of(x.document(*said))
+    assert found["prompt"] == [
+        {"role": "system", "content": "You are."},
+        {"role": "user", "content": "Do it."},
+    ]
+    assert [turn["text"] for turn in found["turns"]] == ["You are.", "Do it.", "", later["message"]]
+
+
+@pytest.mark.parametrize(("played", "said"), [(0, "one"), (1, "one"), (2, "one\n\ntwo")])
+def test_steps_that_were_not_played_are_in_no_instruction(played: int, said: str) -> None:
+    parts = tuple(Part(f"step-{n}") for n in range(played))
+    documents = [x.document()] * played
+    found = row(x.run(), Tried(judged_doc(), Kept(parts=parts), documents, ["one", "two"]))
+    assert (found["instruction"], found["prompt"][0]["content"]) == (said, "one")
+
+
 def test_what_others_said_between_two_turns_is_masked() -> None:
     said = x.document(
         agent_step([1, 2], [3], logprobs=[-1.0]),

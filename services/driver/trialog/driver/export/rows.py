@@ -80,7 +80,7 @@ def _turns(tried: Tried) -> Iterator[tuple[Json, Sampled | None]]:
     """Yield what each turn of the agent, and all that was said to it, is in a row."""
     parts = [part.step for part in tried.kept.parts] or [None]
     for part, document in zip(parts, tried.documents, strict=False):
-        for step in steps_of(document):
+        for step in _as_seen(document):
             yield _turn(step, part, tried.doc["weights_version"]), sampled(step)
 
 
@@ -115,10 +115,19 @@ def _results(step: Json) -> list[Json]:
     return _dicts(_dict(step.get("observation")).get("results"))
 
 
+def _as_seen(document: Json) -> list[Json]:
+    """Return a document's steps as a model saw them. The instruction is recorded when the try
+    begins, and an agent's system message after it: the prompt had that first."""
+    steps = steps_of(document)
+    agent = (n for n, step in enumerate(steps) if step.get("source") == "agent")
+    n = next(agent, len(steps))
+    return sorted(steps[:n], key=lambda step: step.get("source") != "system") + steps[n:]
+
+
 def _prompt(tried: Tried) -> list[Json]:
     """Return the messages before the first turn of the agent."""
     messages: list[Json] = []
-    for step in steps_of(tried.documents[0]) if tried.documents else ():
+    for step in _as_seen(tried.documents[0]) if tried.documents else ():
         role = _ROLES.get(str(step.get("source")), "user")
         if role == "assistant":
             break
@@ -127,8 +136,10 @@ def _prompt(tried: Tried) -> list[Json]:
 
 
 def _instructions(tried: Tried) -> Sequence[str]:
-    """Return what the agent was told to do; of the reference world the same in every trial."""
-    return tried.instructions or ([] if tried.kept.parts else [atif.INSTRUCTION])
+    """Return what the agent was told to do, at the steps that it came to; of the reference world
+    the same in every trial."""
+    played = max(1, len(tried.kept.parts))
+    return tried.instructions[:played] or ([] if tried.kept.parts else [atif.INSTRUCTION])
 
 
 def _text(value: Any) -> str | None:
