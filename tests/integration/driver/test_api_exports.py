@@ -129,6 +129,26 @@ async def test_tasks_have_a_reward_each_and_unscored_trials_apart(
     assert (one["task"], one["rewards"]) == ("hello", {"reward": 1.0})
 
 
+async def test_a_trial_shows_the_steps_of_its_task(
+    api: httpx.AsyncClient, log: PostgresLog, blobs: PostgresBlobs, run_id: str
+) -> None:
+    late = {"error": "AgentTimeoutError", "message": "the agent took more than 3 s"}
+    part = await x.part(blobs, step="build", n_turns=2, **late)
+    record = await blobs.put(x.tar({"steps/build/reward.txt": b"0.5"}, gz=True))
+    facts = [
+        f.trial_requested(x.TRIAL),
+        await x.tried(blobs, part, error=late["error"]),
+        x.graded(reward=0.5, record=record, error=late["error"]),
+        x.judged(reward=0.5),
+    ]
+    await append(log, run_id, await requested(blobs, run_id), *facts)
+    found = (await api.get(f"/trials/{run_id}/{x.TRIAL}")).json()
+    schemas.TrialDetail.model_validate(found)
+    assert found["error_message"] == late["message"]
+    told = {"name": "build", "played": True, "n_turns": 2, "rewards": {"reward": 0.5}}
+    assert found["steps"] == [told | late | {"min_reward": None, "stopped": False}]
+
+
 async def rows(api: httpx.AsyncClient, run_id: str, **params: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while True:
