@@ -182,3 +182,43 @@ def test_what_was_recorded_is_let_in() -> None:
 def test_what_is_on_the_log_is_read_though_it_is_refused_by_now() -> None:
     spec = BASE | {"provider": "docker", "images": {"a": "host", "b": "tar:x"}}
     assert load(spec | {"agent_options": {"a": 1}}).agent_options == {"a": 1}
+
+
+def ref(name: str, **parts: str) -> TaskRef:
+    """Return a task whose parts are its own, but for what is given."""
+    return TaskRef(name, **{part: f"{part} of {name}" for part in ("blob", *PARTS)} | parts)
+
+
+def said(was: str, now: str, *changed: TaskRef, kind: str = "generate") -> list[str]:
+    """Return what is said of tasks by their letters, of which some are changed."""
+    by_name = {one.name: one for one in changed}
+    before, after = (tuple(ref(name) for name in names) for names in (was, now))
+    after = tuple(by_name.get(one.name, one) for one in after)
+    asked = request_of(spec_of())
+    return changes(asked, asked, (before, after))[kind]
+
+
+def test_a_task_that_only_moved_is_not_called_changed() -> None:
+    assert said("abc", "bc") == ["another task stands at its place: b, c (a is gone)"]
+    assert said("abcd", "cd") == ["another task stands at its place: c, d (a, b are gone)"]
+    assert said("ab", "ba", kind="verify") == ["another task stands at its place: b, a"]
+    assert said("abc", "bc", ref("b", agent="x"))[0].startswith("another task stands at its place")
+
+
+def test_a_task_that_changed_at_its_place_is_called_by_its_parts() -> None:
+    assert said("ab", "ab", ref("b", agent="x")) == ["task changed: b"]
+    both = ref("a", agent="x", solution="y")
+    assert said("ab", "ab", both) == ["task changed: a", "solution changed: a"]
+    other = ref("b", environment="x", verifier="y")
+    assert said("ab", "ab", other, kind="verify") == ["environment changed: b", "tests changed: b"]
+    assert said("ab", "ab", other) == []
+    assert said("ab", "ab") == []
+
+
+def test_a_task_that_is_new_is_called_so() -> None:
+    assert said("a", "abcde") == ["task added: b, c, d and 1 more"]
+    assert said("ab", "acd", ref("a", agent="x")) == [
+        "task changed: a",
+        "another task stands at its place: c (b is gone)",
+        "task added: d",
+    ]

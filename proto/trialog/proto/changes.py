@@ -6,7 +6,7 @@ action of the fork is not found among those of its parent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trialog.proto import events as ev
@@ -63,35 +63,57 @@ def _seed(one: _Side, other: _Side) -> Iterator[str]:
     yield from _changed("seed", one.spec.seed, other.spec.seed)
 
 
-def _tasks(what: str, part: str, one: _Side, other: _Side) -> Iterator[str]:
-    """What a part of the tasks is other than at the same place of the parent's."""
-    before = [getattr(task, part) for task in one.tasks]
-    changed = [
-        task.name
-        for place, task in enumerate(other.tasks)
-        if place >= len(before) or getattr(task, part) != before[place]
-    ]
-    if changed:
-        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-        yield f"{what} changed: {', '.join(changed[:_NAMED])}{more}"
+def _tasks(one: _Side, other: _Side, **parts: str) -> Iterator[str]:
+    """What tasks are other than those at the same place of the parent's, of some of their parts:
+    ``parts`` has each part's name by what it is called."""
+    known = {task.name for task in one.tasks}
+    moved: dict[str, None] = {}
+    added: dict[str, None] = {}
+    for what, part in parts.items():
+        changed: list[str] = []
+        for place, task in enumerate(other.tasks):
+            before = one.tasks[place] if place < len(one.tasks) else None
+            if before is None and task.name not in known:
+                added[task.name] = None
+            elif before is None or getattr(task, part) != getattr(before, part):
+                if before is not None and before.name == task.name:
+                    changed.append(task.name)
+                else:
+                    moved[task.name] = None
+        if changed:
+            yield f"{what} changed: {_listed(changed)}"
+    if moved:
+        left = {task.name for task in other.tasks}
+        gone = [task.name for task in one.tasks if task.name not in left]
+        cause = f" ({_listed(gone)} {'is' if len(gone) == 1 else 'are'} gone)" if gone else ""
+        yield f"another task stands at its place: {_listed([*moved])}{cause}"
+    if added:
+        yield f"task added: {_listed([*added])}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def _build_world(one: _Side, other: _Side) -> Iterator[str]:
-    before, after = one.spec, other.spec
-    if after.tasks is None:
+    if other.spec.tasks is None:
         yield from _seed(one, other)
         return
-    yield from _tasks("environment", "environment", one, other)
+    yield from _tasks(one, other, environment="environment")
+    yield from _built_with(one, other)
+
+
+def _built_with(one: _Side, other: _Side) -> Iterator[str]:
     for field in ("images", "provider", "network"):
-        if getattr(before, field) != getattr(after, field):
+        if getattr(one.spec, field) != getattr(other.spec, field):
             yield f"{field} changed"
 
 
 def _generate(one: _Side, other: _Side) -> Iterator[str]:
     before, after = one.spec, other.spec
-    yield from _tasks("task", "agent", one, other)
-    if after.agent == "oracle":
-        yield from _tasks("solution", "solution", one, other)
+    solution = {"solution": "solution"} if after.agent == "oracle" else {}
+    yield from _tasks(one, other, task="agent", **solution)
     if after.tasks is not None:
         if before.agent_options != after.agent_options:
             yield "agent_options changed"
@@ -110,8 +132,11 @@ def _generate(one: _Side, other: _Side) -> Iterator[str]:
 
 
 def _verify(one: _Side, other: _Side) -> Iterator[str]:
-    yield from _build_world(one, other)
-    yield from _tasks("tests", "verifier", one, other)
+    if other.spec.tasks is None:
+        yield from _seed(one, other)
+    else:
+        yield from _tasks(one, other, environment="environment", tests="verifier")
+        yield from _built_with(one, other)
     yield from _code("verifier code", one.code.verifier, other.code.verifier)
 
 
