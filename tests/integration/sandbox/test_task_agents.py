@@ -34,7 +34,9 @@ class Tried:
 
     def __init__(self, ended: Ended, log: Recorder) -> None:
         self.ended, self.log = ended, log
-        self.results = [call.result for step in log.steps for call in step.calls]
+        calls = [call for step in log.steps for call in step.calls]
+        self.results = [call.result for call in calls]
+        self.commands = [call.arguments["command"] for call in calls if call.name == "exec"]
 
 
 async def try_it(
@@ -79,6 +81,7 @@ async def test_the_oracle_runs_the_solution_in_the_folder(
     assert box.text("/app/answer.txt") == "done\n"
     assert box.text("/logs/agent/oracle.txt") == "noninteractive k\noh\n"
     assert tried.results[-1] == "noninteractive k\noh"
+    assert tried.commands == ["/solution/solve.sh"], "not what is around it"
 
 
 async def test_a_solution_that_fails_is_over_and_says_why(

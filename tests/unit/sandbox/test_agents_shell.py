@@ -16,7 +16,7 @@ from trialog.sandbox.errors import (
 )
 from trialog.sandbox.images import ImageSandbox
 from trialog.sandbox.provider import ExecResult
-from trialog.sandbox.shell import Shell
+from trialog.sandbox.shell import Shell, Wrapped
 from trialog.sandbox.trajectory.log import MAX_RESULT, Recorder
 
 
@@ -61,6 +61,14 @@ async def test_a_text_goes_to_the_shell_and_words_do_not() -> None:
         {"command": "echo $HOME"},
         {"command": "echo '$HOME'"},
     ]
+
+
+async def test_of_a_command_around_another_the_one_that_is_meant_is_written_down() -> None:
+    box = Box()
+    sh = shell(box)
+    await sh.exec(Wrapped(["sh", "-c", "make > log; tail log"], "make"))
+    assert [argv for _, argv, _ in box.asked] == [["sh", "-c", "make > log; tail log"]]
+    assert sh.log.steps[0].calls[0].arguments == {"command": "make"}
 
 
 async def test_exec_ids_are_those_of_the_step_in_the_order_of_the_calls() -> None:

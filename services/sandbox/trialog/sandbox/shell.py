@@ -17,6 +17,15 @@ from trialog.sandbox.trajectory.log import MAX_RESULT, Call, Recorder
 _STREAM = MAX_RESULT // 2
 
 
+class Wrapped(list[str]):
+    """The words of a command that is there for another's sake: the one that is meant, which the
+    trajectory shows."""
+
+    def __init__(self, words: Sequence[str], meant: str) -> None:
+        super().__init__(words)
+        self.meant = meant
+
+
 class Shell:
     """What a try sees of its sandbox, from the moment that this is made until ``close``.
 
@@ -54,7 +63,7 @@ class Shell:
         timeout_s: float | None = None,
     ) -> ExecResult:
         """Run a command as the agent's user. Raises TrialTimedOutError at the try's deadline."""
-        text = command if isinstance(command, str) else shlex.join(command)
+        text = _meant(command)
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
         arguments: dict[str, str | int] = {"command": text}
         if cwd is not None:
@@ -127,6 +136,12 @@ class Shell:
 
     def _over(self) -> TrialTimedOutError:
         return TrialTimedOutError(f"the agent was stopped after its {self.timeout_s:g} s")
+
+
+def _meant(command: str | Sequence[str]) -> str:
+    if isinstance(command, Wrapped):
+        return command.meant
+    return command if isinstance(command, str) else shlex.join(command)
 
 
 def _told(result: ExecResult) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from trialog.proto.agents import check_options
 from trialog.sandbox.agent import Try
 from trialog.sandbox.errors import CommandFailedError
+from trialog.sandbox.shell import Wrapped
 
 INSTRUCTION = "/logs/agent/instruction.md"
 STDOUT, STDERR = "/logs/agent/stdout.txt", "/logs/agent/stderr.txt"
@@ -33,7 +35,9 @@ class Command:
     def __init__(self, options: Mapping[str, Any]) -> None:
         check_options(self.name, options)
         command = options["command"]
-        self._argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
+        is_text = isinstance(command, str)
+        self._argv = ["sh", "-c", command] if is_text else list(command)
+        self._meant = command if is_text else shlex.join(command)
         self._env = dict(options.get("env") or {})
 
     async def run(self, trial: Try) -> None:
@@ -44,7 +48,8 @@ class Command:
         env = {**trial.env, **self._env}
         if len(instruction) <= _VARIABLE_BYTES and b"\0" not in instruction:
             env = {VARIABLE: trial.instruction, **env}
-        result = await trial.sandbox.exec(["sh", "-c", _RUN, "command", *self._argv], env=env)
+        words = Wrapped(["sh", "-c", _RUN, "command", *self._argv], self._meant)
+        result = await trial.sandbox.exec(words, env=env)
         if result.exit_code != 0:
             said = (result.stderr or result.stdout)[-500:].decode("utf-8", "replace").strip()
             raise CommandFailedError(f"the command ended with {result.exit_code}: {said}")

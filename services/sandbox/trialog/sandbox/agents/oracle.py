@@ -8,6 +8,7 @@ from typing import Any
 from trialog.proto.agents import check_options
 from trialog.sandbox.agent import Try
 from trialog.sandbox.errors import AgentError, CommandFailedError
+from trialog.sandbox.shell import Wrapped
 
 SOLUTION = "/solution"
 OUTPUT = "/logs/agent/oracle.txt"
@@ -42,7 +43,8 @@ class Oracle:
         sandbox = trial.sandbox
         await sandbox.upload(script.parent, SOLUTION)
         await sandbox.write(f"{SOLUTION}/solve.sh", script.read_bytes(), 0o755)
-        result = await sandbox.exec(_RUN, env={"DEBIAN_FRONTEND": "noninteractive", **trial.env})
+        words = Wrapped(["sh", "-c", _RUN], f"{SOLUTION}/solve.sh")
+        result = await sandbox.exec(words, env={"DEBIAN_FRONTEND": "noninteractive", **trial.env})
         if result.exit_code != 0:
             said = result.stdout[-500:].decode("utf-8", "replace").strip()
             raise CommandFailedError(f"solve.sh ended with {result.exit_code}: {said}")
