@@ -45,7 +45,7 @@ def plan_of(parent: str, steps: list[Any], estimate: Any = None) -> dict[str, An
             "judge_calls": {"at_least": 6, "at_most": 18},
             "tokens": {"at_least": 786, "at_most": 2358},
             "usd": {"at_least": 0.0036, "at_most": 0.0107},
-            "basis": "the mean by criterion of 18 recorded call(s)",
+            "basis": "the mean by criterion of 18 recorded calls",
         },
     }
 

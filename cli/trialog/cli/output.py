@@ -89,12 +89,12 @@ def cell(value: Any) -> str:
 
 def one_line(text: str) -> str:
     """Return a message for one line: what a program said has line ends of its own."""
-    return " ".join(text.split())
+    return " ".join(line for line in map(str.strip, text.splitlines()) if line)
 
 
 def short(value: Any) -> str:
     """Return a value for one line of text: digests are cut to 12 digits."""
-    return _DIGEST.sub(r"\1", cell(value))
+    return _DIGEST.sub(r"\1", cell(one_line(value) if isinstance(value, str) else value))
 
 
 def clock_time(recorded: str) -> str:

@@ -55,6 +55,7 @@ class RunProgress:
     run_id: str = ""
     state: str = "running"
     n_steps: int | None = None
+    trains: bool = True
     reason: str = ""
     steps: dict[int, StepProgress] = field(default_factory=dict[int, StepProgress])
     worlds_requested: int = 0
@@ -103,7 +104,8 @@ class RunProgress:
             self.reason = str(data.get("reason", ""))
         match type_:
             case "RunRequested":
-                self.n_steps = data.get("spec", {}).get("n_steps")
+                spec = data.get("spec", {})
+                self.n_steps, self.trains = spec.get("n_steps"), spec.get("learner") != "none"
             case "WorldRequested":
                 self.worlds_requested += 1
             case "WorldBuilt":

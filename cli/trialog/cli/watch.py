@@ -34,6 +34,7 @@ _TOLD = frozenset(
         "DeliveryDeadLettered",
     }
 )
+_OF_WEIGHTS = frozenset({"weights_version", "weights_digest"})
 _NOT_TOLD = frozenset({"spec", "root", "initial_weights", "lineage", "code"})
 
 
@@ -98,7 +99,7 @@ def headline(progress: RunProgress) -> str:
     if not progress.run_id:
         return "waiting for the first event"
     steps = f"{progress.steps_applied}/{progress.n_steps or '?'} steps"
-    reason = f": {output.visible(progress.reason)}" if progress.reason else ""
+    reason = f": {output.visible(output.one_line(progress.reason))}" if progress.reason else ""
     return (
         f"{output.visible(progress.run_id)} {progress.state}{reason}, "
         f"{steps}, {progress.elapsed_s:.1f} s"
@@ -117,7 +118,8 @@ class LineView(View):
         self._told = False
         now_s, type_ = progress.elapsed_s, event["type"]
         if type_ in _TOLD:
-            about = {k: v for k, v in event["data"].items() if k not in _NOT_TOLD}
+            not_told = _NOT_TOLD if progress.trains else _NOT_TOLD | _OF_WEIGHTS
+            about = {k: v for k, v in event["data"].items() if k not in not_told}
             self._line(
                 now_s, " ".join([type_, *(f"{k}={output.short(v)}" for k, v in about.items())])
             )
@@ -125,7 +127,7 @@ class LineView(View):
             step = _step_for(progress, event)
             if step is not None:
                 self._last_s = now_s
-                self._line(now_s, describe(step))
+                self._line(now_s, describe(step, judges=progress.trains))
 
     def waiting(self, cause: str, waited_s: float) -> None:
         """Say once that the server is away."""
@@ -144,8 +146,9 @@ def _step_for(progress: RunProgress, event: Event) -> StepProgress | None:
     return progress.steps[max(progress.steps)] if progress.steps else None
 
 
-def describe(step: StepProgress) -> str:
-    """Return a step's progress as one line; what is rare is named when there is some."""
+def describe(step: StepProgress, *, judges: bool = True) -> str:
+    """Return a step's progress as one line; what is rare is named when there is some, and so are
+    judge calls where a run may do without (``judges``)."""
     cell = cells(step)
     cancelled = f" (+{step.cancelled} cancelled)" if step.cancelled else ""
     lost = f" (+{step.lost} lost)" if step.lost else ""
@@ -158,7 +161,7 @@ def describe(step: StepProgress) -> str:
         f"retries {cell['retry']}{lost}",
         f"mean reward {cell['reward']}",
         f"mean turns {cell['turns']}",
-        f"judge calls {cell['calls']}",
+        *([f"judge calls {cell['calls']}"] if judges or step.judge_calls else []),
         f"elapsed {cell['time']}",
     )
     return "  ".join(parts) + ("  applied" if step.applied else "")
@@ -209,6 +212,7 @@ def table(progress: RunProgress, notice: str = "") -> Table:
     # The live view draws in a thread of its own: take a copy before looking at it.
     latest = [step for _, step in sorted(dict(progress.steps).items())[-_STEPS_SHOWN:]]
     rare = {
+        "calls": progress.trains or any(step.judge_calls for step in latest),
         "cancel": any(step.cancelled for step in latest),
         "lost": any(step.lost for step in latest),
     }

@@ -97,6 +97,18 @@ def test_what_a_fork_is_stands_in_the_table_and_in_json(served: Served, trialog)
     assert found["budget"] == served.driver.runs[RUN]["budget"]
 
 
+def test_a_run_of_tasks_says_who_plays_which_and_where(served: Served, trialog):
+    tasks = {"path": "/srv/tasks", "count": 3}
+    run = served.driver.add_run()
+    assert "agent" not in trialog("show", RUN)
+    run["spec"] |= {"agent": "oracle", "provider": "docker", "tasks": tasks}
+    lines = trialog("show", RUN).splitlines()
+    fields = [(name, value) for name, value in (line.split(None, 1) for line in lines[2:5])]
+    assert fields == [("agent", "oracle"), ("provider", "docker"), ("tasks", "3 of /srv/tasks")]
+    tasks |= {"path": None, "archive": DIGEST}
+    assert f"3 of {DIGEST[:12]}\n" in trialog("show", RUN)
+
+
 def test_no_trials_and_no_steps_are_none(served: Served, trialog):
     served.driver.add_run()
     assert trialog("trials", RUN) == "none\n"

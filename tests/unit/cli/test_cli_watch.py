@@ -88,6 +88,32 @@ def test_lost_and_cancelled_trials_are_told_apart_and_only_when_there_are_some()
     assert "lost" in drawn(RunProgress("r-abcdefghijklmnop", steps={0: odd}))
 
 
+def test_a_run_without_a_learner_has_no_weights_and_no_judge_to_count(
+    capsys: pytest.CaptureFixture[str],
+):
+    spec = {"n_steps": 1, "learner": "none"}
+    told: list[Any] = [
+        make_event(1, "RunRequested", spec=spec),
+        make_event(2, "TrialRequested", trial_id="s0-p0-n0", step=0),
+        make_event(3, "StepApplied", step=0, trained=False, mean_reward=1.0),
+        make_event(4, "RunCompleted", weights_version=1, weights_digest="ab" * 32),
+    ]
+    found = follow(told, LineView())
+    said = capsys.readouterr().err
+    assert "judge calls" not in said and "weights" not in said and "RunCompleted" in said
+    assert "calls" not in drawn(found)
+    assert "judge calls 0" in describe(StepProgress(0))
+    assert "judge calls 2" in describe(StepProgress(0, judge_calls=2), judges=False)
+
+
+def test_a_reason_of_several_lines_is_one(capsys: pytest.CaptureFixture[str]):
+    reason = "build of t (w1):\n  exit code 1\n\nno  make\n"
+    failed: list[Any] = [make_event(1, "RunFailed", reason=reason)]
+    found = follow(failed, LineView())
+    for line in (capsys.readouterr().err, headline(found)):
+        assert "build of t (w1): exit code 1 no  make" in line
+
+
 def test_lines_have_no_long_digests(capsys: pytest.CaptureFixture[str]):
     first = make_event(1, "RunRequested", spec={}, root="r-x", initial_weights="ab" * 32)
     last = make_event(2, "RunCompleted", weights_version=1, weights_digest="ab" * 32)

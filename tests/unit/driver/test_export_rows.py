@@ -60,6 +60,13 @@ def test_a_row_says_what_was_given_said_and_seen() -> None:
     assert found["group_id"] == f"{f.RUN}/s0-p0"
 
 
+def test_scores_of_checks_without_weight_are_none() -> None:
+    doc = judged_doc() | {"scores": {"completed": 1.0}}
+    assert row_of(x.SAID, doc=doc)["scores"] is None
+    weighty = row(x.run(rubric="instant"), Tried(doc, Kept(), []))
+    assert weighty["scores"] == {"completed": 1.0}
+
+
 def said_by(source: str, text: str) -> dict[str, Any]:
     return {"source": source, "message": text}
 

@@ -133,7 +133,8 @@ def _print_run(run: Run, seen: int | None) -> None:
     reason = run["failure"] or run["pause_reason"]
     fields: dict[str, Any] = {
         "run": run["run_id"],
-        "state": run["state"] + (f": {reason}" if reason else ""),
+        "state": run["state"] + (f": {output.one_line(reason)}" if reason else ""),
+        **_asked_fields(run["spec"]),
         **_fork_fields(run, seen),
         "rubric": run["rubric"],
         "created": output.clock_time(run["created_at"]),
@@ -160,6 +161,18 @@ def _print_run(run: Run, seen: int | None) -> None:
     _print_counts(run["counts"])
     _print_cost(run["cost"])
     _print_budget(run["budget"])
+
+
+def _asked_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return who plays a run of tasks, where, and which; of the reference run it is known."""
+    tasks: Mapping[str, Any] | None = spec.get("tasks")
+    if tasks is None:
+        return {}
+    found = {"agent": spec.get("agent"), "provider": spec.get("provider")}
+    place = tasks.get("path") or tasks.get("archive")
+    return found | {
+        "tasks": f"{tasks.get('count')}" + (f" of {output.short(place)}" if place else "")
+    }
 
 
 def _fork_fields(run: Run, seen: int | None) -> dict[str, Any]:

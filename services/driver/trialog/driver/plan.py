@@ -233,15 +233,20 @@ class Plan:
         estimate: dict[str, Any] = {
             "judge_calls": {"at_least": sum(least.values()), "at_most": sum(most.values())}
         }
-        if not known and most:
+        if not sum(most.values()):
+            nothing = {"at_least": 0, "at_most": 0}
+            basis = "nothing: no judge is to be asked"
+            return estimate | {"tokens": nothing, "usd": nothing, "basis": basis}
+        if not known:
             basis = "no judge call is recorded that tokens and cost could be estimated from"
             return estimate | {"tokens": None, "usd": None, "basis": basis}
-        tokens = [_sum(costs, calls, _tokens) for calls in (least, most)]
-        usd = [_sum(costs, calls, _microusd) / 1_000_000 for calls in (least, most)]
+        tokens = [_sum(costs, n, _tokens) for n in (least, most)]
+        usd = [_sum(costs, n, _microusd) / 1_000_000 for n in (least, most)]
+        calls = "1 recorded call" if known == 1 else f"{known} recorded calls"
         return estimate | {
             "tokens": {"at_least": round(tokens[0]), "at_most": round(tokens[1])},
             "usd": {"at_least": round(usd[0], 6), "at_most": round(usd[1], 6)},
-            "basis": f"the mean by criterion of {known} recorded call(s){_lacking(costs, most)}",
+            "basis": f"the mean by criterion of {calls}{_lacking(costs, most)}",
         }
 
 

@@ -98,7 +98,7 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
             "judge_calls": {"at_least": 6, "at_most": 6},
             "tokens": {"at_least": 786, "at_most": 786},
             "usd": {"at_least": 0.003582, "at_most": 0.003582},
-            "basis": "the mean by criterion of 18 recorded call(s)",
+            "basis": "the mean by criterion of 18 recorded calls",
         },
     }
 }

@@ -113,9 +113,12 @@ async def get_trajectory(deps: Deps, reader: Reading, run_id: RunId, trial_id: T
 
 
 def _with_tasks(run: ExportedRun, trials: list[Doc]) -> list[Doc]:
-    """Add the names of tasks; the reference world has none."""
+    """Add the names of tasks, which the reference world has none of, and show scores that count."""
     tasks = [run.task(doc["trial_id"]) for doc in trials]
-    return [doc | {"task": task and task.name} for doc, task in zip(trials, tasks, strict=True)]
+    return [
+        doc | {"task": task and task.name, "scores": run.scores(doc)}
+        for doc, task in zip(trials, tasks, strict=True)
+    ]
 
 
 async def _with_turns(blobs: BlobStore, trials: list[Doc]) -> list[Doc]:

@@ -61,7 +61,7 @@ def row(run: ExportedRun, tried: Tried) -> Json:
         "reward": doc["reward"],
         "reward_valid": is_valid(doc),
         "rewards": doc["rewards"] or None,
-        "scores": doc["scores"] or None,
+        "scores": run.scores(doc) or None,
         "error": doc["error"],
         "mode": doc["mode"],
         "weights_version": doc["weights_version"],

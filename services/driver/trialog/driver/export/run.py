@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from trialog.driver.views import Doc
 from trialog.proto import runspec
 from trialog.proto.ids import event_id, parse_trial_id
 from trialog.proto.keys import agent_code
@@ -42,6 +43,13 @@ class ExportedRun:
         """Return the name of a trial's task; in the reference world that of the world."""
         task = self.task(trial_id)
         return task.name if task else runspec.world_of(self.spec, parse_trial_id(trial_id))
+
+    def scores(self, doc: Doc) -> dict[str, float]:
+        """Return a trial's scores by criterion; none where checks without weight only say that it
+        was tried: the reward is the verifier's alone."""
+        rubric = self.spec.resolved_rubric
+        counts = rubric.scoring != "check" or any(rubric.weights.values())
+        return doc["scores"] if counts else {}
 
     def task_path(self, name: str) -> str:
         """Return where a task's folder is, as far as the run knows: on the driver's host, or in the
