@@ -53,22 +53,40 @@ def _readable(path: str, told: list[tuple[str, Sequence[str]]]) -> Iterator[tupl
 
     # As of a run that says all that it can say: what is left is the task's own.
     settled = Settings(images={}, agent="nop")
+    broken: list[tuple[str, Sequence[str]]] = []
     for name, read in read_tasks(path):
         if isinstance(read, TaskProblem):
-            raise BadInput(f"tasks.path: {name}: {_said(read)}")
-        told.append((name, verdict_on(name, read, settled).warnings))
-        yield name, read.files
+            broken.append((name, [_said(read)]))
+        elif not broken:
+            told.append((name, verdict_on(name, read, settled).warnings))
+            yield name, read.files
+    if broken:
+        lines = [f"tasks.path: {line}" for line in _once(broken)]
+        if len(broken) > 1:
+            more = f"{len(broken)} tasks cannot be read; see each with: trialog tasks check {path}"
+            lines = [*lines[:_NAMED], f"tasks.path: {more}"]
+        raise BadInput("\n".join(lines))
 
 
 def tell(told: Iterable[tuple[str, Sequence[str]]]) -> None:
     """Tell each warning once, with the tasks that it is of: many share one."""
+    for line in _once(told):
+        output.note(line)
+
+
+def _once(told: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """Return a line for each text, with the tasks that it is of before it."""
     names: dict[str, list[str]] = {}
-    for name, warnings in told:
-        for warning in warnings:
-            names.setdefault(warning, []).append(name)
-    for warning, tasks in names.items():
-        more = f" and {len(tasks) - _NAMED} more" if len(tasks) > _NAMED else ""
-        output.note(f"{', '.join(tasks[:_NAMED])}{more}: {warning}")
+    for name, texts in told:
+        for text in texts:
+            names.setdefault(text, []).append(name)
+    return [f"{listed(tasks)}: {text}" for text, tasks in names.items()]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def read_tasks(path: str) -> Iterator[Read]:

@@ -84,7 +84,7 @@ async def test_an_upload_says_which_tasks_could_not_run(api: httpx.AsyncClient) 
     sent = body("") | {"tasks": {"archive": kept["archive"]}}
     assert "[environment].network_mode is public" in (await refused(api, sent))["tasks[0]"]
     assert "have no network" in (await refused(api, sent | {"network": "public"}))["tasks[0]"]
-    await asked(api, sent | {"network": "public", "provider": "docker"})
+    await asked(api, sent | {"network": "public", "provider": "docker", "images": {}})
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ async def test_an_upload_says_which_tasks_could_not_run(api: httpx.AsyncClient) 
         (archived(), "", "holds no task"),
         (archived("a")[:1500], "", "cut short"),
         (archived("a", changes={"../x": b"evil"}), "", "leads out"),
-        (archived("a", "b", changes={"task.toml": "["}), "tasks[1]", "b: task.toml: is no TOML"),
+        (archived("a", "b", changes={"task.toml": "["}), "tasks[0]", "a, b: task.toml: is no TOML"),
     ],
 )
 async def test_a_broken_upload_is_refused_whole(

@@ -127,10 +127,11 @@ async def test_a_task_that_cannot_run_is_named_with_its_mend(
         ({"learner": "bandit"}, "learner", "must be none"),
         ({"provider": "null"}, "provider", "runs no commands"),
         ({"n_worlds": 7}, "n_worlds", "there are 2 tasks"),
-        ({"n_steps": 9}, "n_steps", "are 1"),
+        ({"n_steps": 9}, "n_steps", "make only 1 step"),
         ({"tasks": {}}, "tasks", "give the path"),
         ({"tasks": {"path": ""}}, "tasks.path", "at least 1"),
-        ({"tasks": "x"}, "tasks", "object"),
+        ({"tasks": "x"}, "tasks", "say tasks: {path: x}"),
+        ({"tasks": 3}, "tasks", "object"),
         ({"tasks": {"archive": "a" * 64}}, "tasks.archive", "there are no tasks under"),
         ({"n_sample": 3}, "n_sample", "not permitted"),
         ({"faults": {"hang": ["s1-p0-n0"]}}, "faults.hang.0", "no trial of this run"),
@@ -160,6 +161,24 @@ async def test_a_broken_task_is_named_by_file(
 ) -> None:
     written(tasks / "broken", {path: content})
     assert said in (await refused(api, body(tasks / "broken")))["tasks[0]"]
+
+
+async def test_what_is_wrong_with_many_tasks_is_told_once(
+    api: httpx.AsyncClient, tasks: Path
+) -> None:
+    for name in "cdefg":
+        written(tasks / name, {"instruction.md": "" if name < "g" else None})
+    errors = await refused(api, body(tasks))
+    assert errors == {
+        "tasks[2]": "c, d, e and 1 more: instruction.md: is empty; say in it what the agent is "
+        "to do",
+        "tasks[6]": "g: instruction.md: is missing; say in it what the agent is to do",
+    }
+    archive = archived("a", "b", changes={"instruction.md": ""})
+    sent = (await put(api, archive)).json()["errors"]
+    assert [(one["field"], one["message"].partition(":")[0]) for one in sent] == [
+        ("tasks[0]", "a, b")
+    ]
 
 
 async def test_a_hostile_folder_is_refused_and_not_read(

@@ -93,7 +93,19 @@ def test_an_image_that_is_not_here_is_a_warning(check: Check, tmp_path: Path) ->
     name = "images.debian:bookworm-slim"
     (tmp_path / "layout").mkdir()
     code, err = check("--set", f"{name}=oci:{tmp_path}/layout:1")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "1 task: it runs\n")
     code, err = check("--set", f"{name}=tar:{tmp_path}/none.tar")
     assert code == 0
-    assert err == f"{name}: {tmp_path}/none.tar is not on this machine; workers will look there\n"
+    said = f"{name}: {tmp_path}/none.tar is not on this machine; workers will look there"
+    assert err.splitlines() == [said, "1 task: it runs"]
+
+
+def test_check_ends_with_how_many_run(check: Check, tmp_path: Path) -> None:
+    assert check("--set", "images={'debian:bookworm-slim': host}") == (0, "1 task: it runs\n")
+    for name in "bcd":
+        written(tmp_path / "tasks" / name)
+    assert check("--set", "provider=docker") == (0, "4 tasks: all run\n")
+    written(tmp_path / "tasks" / "c", {"instruction.md": ""})
+    assert check("--set", "provider=docker") == (1, "1 of 4 tasks does not run\n")
+    written(tmp_path / "tasks" / "d", {"instruction.md": ""})
+    assert check("--set", "provider=docker") == (1, "2 of 4 tasks do not run\n")

@@ -192,6 +192,36 @@ def test_a_broken_task_is_named_and_nothing_is_sent(
     assert served.driver.tasks.archives == [] and served.driver.runs == {}
 
 
+def test_several_broken_tasks_are_told_at_once(
+    trialog: Trialog, served: Served, tasks: Path
+) -> None:
+    for name in "cdefghi":
+        path, text = ("instruction.md", "") if name < "h" else ("task.toml", f"# {name}\n[")
+        written(tasks / name, {path: text})
+    code, _, err = trialog("run", "-", text=f"tasks: {{path: {tasks}}}\nagent: nop\n")
+    assert code == 2
+    lines = err.splitlines()
+    assert lines[0].endswith(
+        "tasks.path: c, d, e and 2 more: instruction.md: is empty; say in it "
+        "what the agent is to do"
+    )
+    assert lines[-1] == (
+        f"tasks.path: 7 tasks cannot be read; see each with: trialog tasks check {tasks}"
+    )
+    assert len(lines) == 3 and "h, i: task.toml: is no TOML" in lines[1]
+    assert served.driver.runs == {} and served.driver.tasks.archives == []
+
+
+def test_check_tells_a_refusal_that_many_share_once(trialog: Trialog, tasks: Path) -> None:
+    for name in "cde":
+        written(tasks / name, {"instruction.md": "" if name < "e" else None})
+    code, out, err = trialog("tasks", "check", str(tasks), "--set", "provider=docker")
+    rows = [line.split() for line in out.splitlines()]
+    assert ["d", "no", "as", "c", "-"] in rows
+    assert out.count("is empty") == 1 and out.count("is missing") == 1
+    assert (code, err) == (1, "3 of 5 tasks do not run\n")
+
+
 def test_a_fork_uploads_other_tasks(trialog: Trialog, served: Served, tasks: Path) -> None:
     run = served.driver.add_run()["run_id"]
     assert trialog("fork", run, "--set", f"tasks.path={tasks}")[0] == 0

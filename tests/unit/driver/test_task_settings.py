@@ -74,8 +74,14 @@ def test_what_contradicts_the_tasks_is_refused_by_name() -> None:
     assert "are 2 tasks" in refusals(PATH | {"n_worlds": 3}, found)["n_worlds"]
     counted = PATH | {"tasks": {"path": "/t", "count": 3}}
     assert "are 2 tasks" in refusals(counted, found)["tasks.count"]
-    assert "are 1" in refusals(PATH | {"n_steps": 2}, found)["n_steps"]
-    assert "are 2" in refusals(PATH | {"n_steps": 3, "prompts_per_step": 1}, found)["n_steps"]
+    assert refusals(PATH | {"n_steps": 2}, found)["n_steps"] == (
+        f"is 2, but {len(found)} tasks at {len(found)} a step make only 1 step: "
+        "give at most 1, or leave it out"
+    )
+    assert (
+        "make only 2 steps"
+        in refusals(PATH | {"n_steps": 3, "prompts_per_step": 1}, found)["n_steps"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -192,3 +192,10 @@ def test_what_only_a_daemon_builds_is_refused_for_bubblewrap() -> None:
 def test_an_image_may_be_spelt_as_from_may() -> None:
     changes: Changes = {"environment/Dockerfile": "FROM docker.io/library/base\n"}
     assert verdict(changes, dataclasses.replace(RUN, images={"base:latest": "host"})).runs
+
+
+@pytest.mark.parametrize("path", ["tests/test.sh", "solution/solve.sh"])
+def test_scripts_with_windows_line_ends_are_warned_of(path: str) -> None:
+    said = f"{path} has Windows line ends (CRLF), which a shell trips over: save it with LF"
+    assert verdict({path: "#!/bin/sh\r\necho 1\r\n"}).warnings == (said,)
+    assert verdict({"tests/data.sh": "x\r\n", "instruction.md": "x\r\n"}).warnings == ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from trialog.proto.tasks.files import TaskProblem
 from trialog.proto.tasks.parse import parse
@@ -213,3 +215,31 @@ def test_the_hosts_variables_are_never_read(monkeypatch: pytest.MonkeyPatch) -> 
     env = {"A": "${HOST_SECRET}", "B": "${HOST_SECRET:-d}", "C": "$HOST_SECRET"}
     assert with_defaults(env) == {"A": "${HOST_SECRET}", "B": "d", "C": "$HOST_SECRET"}
     assert unset(env) == [("A", "HOST_SECRET")]
+
+
+@pytest.mark.parametrize(
+    ("text", "mend"),
+    [
+        ('[environment]\nmemory = "lots"', "write memory_mb = 2048, in MiB"),
+        ('[environment]\nstorage = ""', "write storage_mb = 2048, in MiB"),
+        ('[environment]\ncpus = "two"', "write a number, without quotes"),
+        ("[agent]\ntimeout_sec = []", "write a number, without quotes"),
+    ],
+)
+def test_a_value_that_is_none_has_a_mend(text: str, mend: str) -> None:
+    with pytest.raises(TaskProblem) as caught:
+        parse(text.encode())
+    assert caught.value.mend == mend
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[agent]\ntimeout_secs = 1", "[agent].timeout_secs is ignored: .*(did you mean timeout_s"),
+        ("[enviroment]\n", "enviroment is ignored: no such key is known (did you mean environ"),
+        ('[task]\nnames = "x"', "[task].names is ignored: no such key is known (did you mean name"),
+    ],
+)
+def test_a_misspelt_key_is_told_what_was_meant(text: str, said: str) -> None:
+    _, warnings = parse(text.encode())
+    assert any(re.match(re.escape(said).replace(r"\.\*", ".*"), one) for one in warnings), warnings

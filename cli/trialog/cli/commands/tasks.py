@@ -53,6 +53,7 @@ def check(
     else:
         _print(found)
         tell((one.task, one.warnings) for one in found)
+        output.note(_closing(found))
     if not all(one.runs for one in found):
         raise typer.Exit(NOT_MET)
 
@@ -108,5 +109,21 @@ def _quoted(text: str) -> str:
 
 
 def _print(found: list[Verdict]) -> None:
-    rows = [(one.task, "yes" if one.runs else "no", one.reason, one.mend) for one in found]
+    rows: list[tuple[str, str, str, str]] = []
+    first: dict[tuple[str, str], str] = {}
+    for one in found:
+        told = first.setdefault((one.reason, one.mend), one.task)
+        if one.runs or told == one.task:
+            rows.append((one.task, "yes" if one.runs else "no", one.reason, one.mend))
+        else:
+            rows.append((one.task, "no", f"as {told}", ""))  # what many have is told once
     output.print_table(("task", "runs", "reason", "mend"), rows, whole=("task",))
+
+
+def _closing(found: list[Verdict]) -> str:
+    """Return how many run, as the last line."""
+    count, failed = len(found), sum(not one.runs for one in found)
+    tasks = "1 task" if count == 1 else f"{count} tasks"
+    if not failed:
+        return f"{tasks}: {'it runs' if count == 1 else 'all run'}"
+    return f"{failed} of {tasks} {'does' if failed == 1 else 'do'} not run"

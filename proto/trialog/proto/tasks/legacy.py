@@ -7,11 +7,12 @@ Schema 1.0 has ``version`` for ``schema_version``, and in an environment ``memor
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from pydantic import BaseModel
 
+from trialog.proto.spelling import hint
 from trialog.proto.tasks import config
 from trialog.proto.tasks.files import TaskProblem
 
@@ -51,7 +52,7 @@ def _kept(table: Table, model: type[BaseModel], place: str, warnings: list[str])
     kept: Table = {}
     for key, value in table.items():
         if key not in model.model_fields:
-            warnings.append(f"{named(place, key)} is ignored: no such key is known")
+            warnings.append(_unknown(named(place, key), key, model.model_fields))
         elif key in _IDLE and value:
             warnings.append(f"{named(place, key)} is ignored: {_IDLE[key]}")
         elif key not in _IDLE:
@@ -109,7 +110,8 @@ def _take_size(table: Table, place: str, old: str, new: str, warnings: list[str]
         return
     match = _SIZE.fullmatch(value)
     if match is None:
-        raise TaskProblem(CONFIG, f'{named(place, old)} must be a size such as "2G" or "512M"')
+        what = f'{named(place, old)} must be a size such as "2G" or "512M", not {value[:40]!r}'
+        raise TaskProblem(CONFIG, what, f"write {new} = 2048, in MiB")
     mib = int(float(match[1]) * _MIB[match[2].upper()])
     if table.get(new, mib) != mib:
         what = f"{named(place, old)} says {mib} MiB and {named(place, new)} {table[new]}"
@@ -121,4 +123,8 @@ def _check_described(table: Table, warnings: list[str]) -> None:
     task = table.get("task")
     if isinstance(task, dict):
         for key in sorted(set(cast("Table", task)) - _DESCRIBED):
-            warnings.append(f"{named('task', key)} is ignored: no such key is known")
+            warnings.append(_unknown(named("task", key), key, _DESCRIBED))
+
+
+def _unknown(place: str, key: str, known: Iterable[str]) -> str:
+    return f"{place} is ignored: no such key is known{hint(key, sorted(known))}"

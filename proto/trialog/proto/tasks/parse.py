@@ -21,6 +21,7 @@ MAX_BYTES = 1_000_000
 
 # Tables for people, in which anything may stand.
 _FREE = frozenset({"metadata", "task", "source"})
+_NO_NUMBER = frozenset({"float_parsing", "int_parsing", "float_type", "int_type"})
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
 _ENV_NAME = re.compile(r"[^=\x00]+")
 _STEP_NAME = re.compile(r"[^<>:\"/\\|?*\x00-\x1f\x7f]{1,255}")
@@ -85,7 +86,8 @@ def _first(error: ValidationError) -> TaskProblem:
         .replace("Field required", "is missing")
     )
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return TaskProblem(CONFIG, f"{_called(one['loc'])} {words}{more}")
+    mend = "write a number, without quotes" if one["type"] in _NO_NUMBER else ""
+    return TaskProblem(CONFIG, f"{_called(one['loc'])} {words}{more}", mend)
 
 
 def _called(place: Sequence[int | str]) -> str:

@@ -8,12 +8,20 @@ from dataclasses import dataclass
 
 from trialog.proto.tasks.config import Step, TaskConfig
 from trialog.proto.tasks.files import Files, TaskProblem, settled
-from trialog.proto.tasks.layout import COMPOSE, DOCKERFILE, TEST_SCRIPT, Layout
+from trialog.proto.tasks.layout import (
+    COMPOSE,
+    DOCKERFILE,
+    SETUP_SCRIPT,
+    SOLVE_SCRIPT,
+    TEST_SCRIPT,
+    Layout,
+)
 from trialog.proto.tasks.legacy import CONFIG
 from trialog.proto.tasks.parse import parse
 
 # A line by which benchmarks find their own texts in what a model was trained on.
 _CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
+_SCRIPTS = frozenset({TEST_SCRIPT, SOLVE_SCRIPT, SETUP_SCRIPT})
 # Two of these are a task whose task.toml was forgotten, not a folder of something else.
 _SIGNS = frozenset({"instruction.md", "environment", "tests", "solution", "steps"})
 
@@ -107,7 +115,7 @@ def _check_environment(layout: Layout) -> None:
 
 
 def _unread(task: Task) -> Iterator[str]:
-    """Yield a warning for each file that the format reads and we do not."""
+    """Yield a warning for each file that the format reads and we do not, or a shell cannot."""
     layout = task.layout
     paths = sorted(layout.paths)
     for path in paths:
@@ -117,6 +125,9 @@ def _unread(task: Task) -> Iterator[str]:
         path = f"{layout.home(step)}trajectory.json"
         if path in task.files:
             yield f"{path} is ignored: agents begin without earlier turns"
+    for path in paths:
+        if path.rpartition("/")[2] in _SCRIPTS and b"\r\n" in task.files[path].data:
+            yield f"{path} has Windows line ends (CRLF), which a shell trips over: save it with LF"
     if task.config.environment.docker_image and f"environment/{DOCKERFILE}" in task.files:
         yield "environment/Dockerfile is ignored: [environment].docker_image names a ready image"
     if task.config.steps:

@@ -46,11 +46,18 @@ def _check_counts(given: Given, count: int, prompts: int, steps: int) -> None:
         errors.append(("n_worlds", f"is {worlds}, and there are {count} tasks: leave it out"))
     if said not in (0, count):
         errors.append(("tasks.count", f"is {said}, and there are {count} tasks: leave it out"))
-    if steps > batches(count, prompts):
-        message = f"is {steps}: {count} task(s), {prompts} a step, are {batches(count, prompts)}"
+    if steps > (most := batches(count, prompts)):
+        message = (
+            f"is {steps}, but {_counted(count, 'task')} at {prompts} a step make only "
+            f"{_counted(most, 'step')}: give at most {most}, or leave it out"
+        )
         errors.append(("n_steps", message))
     if errors:
         raise TasksRefusedError(errors)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def recorded(asked: Given, tasks: Manifest) -> Given:

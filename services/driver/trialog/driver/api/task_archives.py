@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from trialog.driver.api import task_runs, task_sources
 from trialog.driver.api.dependencies import ApiDependencies, Deps
-from trialog.driver.api.problems import ProblemError, invalid
+from trialog.driver.api.problems import ProblemError
 from trialog.driver.api.routing import BoundedRoute, answer, problems, router
 from trialog.driver.api.task_schemas import TaskArchive
 from trialog.proto.canonical import bytes_digest
@@ -94,13 +94,12 @@ async def _spooled(request: Request, spool: Spool, limit_bytes: int) -> IO[bytes
 async def _kept(deps: ApiDependencies, tar: IO[bytes]) -> dict[str, object]:
     source = task_sources.from_thread(lambda: tasks_in(tar))
     found: list[Verdict] = []
-    errors: list[tuple[str, str]] = []
+    broken: dict[int, Verdict] = {}
     async for name, read in source():
         found.append(verdict_on(name, read, Settings()))
         if isinstance(read, TaskProblem):
-            errors.append((f"tasks[{len(found) - 1}]", task_runs.said(found[-1])))
-    if errors:
-        raise invalid(errors, _TITLE)
+            broken[len(found) - 1] = found[-1]
+    task_runs.refuse(broken, _TITLE)
     tasks = await task_runs.keep(deps, source)
     encoded = manifest.encode(tasks)
     await deps.blobs.put(encoded)

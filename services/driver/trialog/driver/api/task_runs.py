@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from trialog.driver.api import asking, task_sources
@@ -30,6 +32,7 @@ from trialog.spine.tasks.packing import pack
 
 # Of a plain request's time: 2,000 tasks took 17 s on two busy cores, a run has 10,000 at most.
 PATIENCE = 60
+_NAMED = 3
 
 
 async def resolve_in(deps: ApiDependencies, given: dict[str, Any], title: str) -> dict[str, Any]:
@@ -95,12 +98,12 @@ async def _found(deps: ApiDependencies, spec: RunSpec, title: str) -> Manifest:
         if asked.path is not None:
             source = task_sources.folder(asked.path, deps.task_roots)
             async with deps.reading_tasks:
-                _refuse(await verdicts(source, settings), title)
+                refuse(_broken(await verdicts(source, settings)), title)
                 return await keep(deps, source)
         tasks = await task_sources.kept(deps.blobs, asked.archive or asked.manifest or "")
         source = task_sources.of_manifest(deps.blobs, tasks)
         async with deps.reading_tasks:
-            _refuse(await verdicts(source, settings), title)
+            refuse(_broken(await verdicts(source, settings)), title)
         return tasks
     except TaskProblem as problem:
         raise unreadable(task_sources.named_by(asked), problem, title) from None
@@ -111,10 +114,27 @@ async def verdicts(source: Source, settings: Settings) -> list[Verdict]:
     return [verdict_on(name, read, settings) async for name, read in source()]
 
 
-def _refuse(found: list[Verdict], title: str) -> None:
-    errors = [(f"tasks[{n}]", said(one)) for n, one in enumerate(found) if not one.runs]
+def _broken(found: list[Verdict]) -> dict[int, Verdict]:
+    return {place: one for place, one in enumerate(found) if not one.runs}
+
+
+def refuse(broken: Mapping[int, Verdict], title: str) -> None:
+    """Raise a problem where there are tasks that do not run, given by their places. What is wrong
+    with many is told once."""
+    alike: dict[tuple[str, str], list[int]] = {}
+    for place, one in broken.items():
+        alike.setdefault((one.reason, one.mend), []).append(place)
+    errors = [
+        (f"tasks[{places[0]}]", said(replace(broken[places[0]], task=_listed(places, broken))))
+        for places in alike.values()
+    ]
     if errors:
         raise invalid(errors, title)
+
+
+def _listed(places: list[int], found: Mapping[int, Verdict]) -> str:
+    more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+    return ", ".join(found[place].task for place in places[:_NAMED]) + more
 
 
 def said(verdict: Verdict) -> str:
