@@ -173,7 +173,7 @@ async def test_weights_of_every_version(
 async def test_a_fault_of_ours_is_a_problem_without_a_traceback(
     api: httpx.AsyncClient, log: PostgresLog, blobs: PostgresBlobs, run_id: str
 ) -> None:
-    odd = await blobs.put(b"{}")
+    odd = await blobs.put(b"[]")
     await append(log, run_id, f.run_requested(run_id), f.step_applied(0, digest=odd))
     answer = await api.get(f"/runs/{run_id}/weights/1")
     assert (answer.status_code, answer.json()["title"]) == (500, "Internal error")
