@@ -121,7 +121,7 @@ def test_the_digest_of_a_judgment_leaves_out_what_it_cost_and_who_paid() -> None
     one = judgment(Rubric(name="r", criteria=(RIGHT,)), evidence)
     assert set(type(one).__struct_fields__) == {"scores", "score", "reward", "digest"}
     assert set(Evidence.__struct_fields__) == {
-        *("trial_id", "trajectory", "verified", "found_doc", "n_turns")
+        *("trial_id", "trajectory", "verified", "found_doc", "n_turns", "reward")
     }
 
 

@@ -132,7 +132,7 @@ async def test_a_base_is_pulled_only_where_that_is_allowed(
     (context / "Dockerfile").write_text("FROM 127.0.0.1:1/nobody/here:1\n")
     with pytest.raises(ImageError, match="docker pull 127"):
         await provider.build(Recipe(context))
-    with pytest.raises(ImageError, match="cannot be pulled: .*refused"):
+    with pytest.raises(ImageError, match=r"cannot be pulled: .*refused"):
         await provider.build(Recipe(context, network="public"))
 
 

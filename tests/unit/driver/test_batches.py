@@ -143,3 +143,13 @@ def test_under_fail_fast_a_broken_image_ends_the_run() -> None:
     run.settle()
     assert run.state.end == "RunFailed"
     assert len(run.of(ev.TrialSkipped)) == 1
+
+
+def test_lost_services_are_not_looked_for_again() -> None:
+    run = of_tasks(1)
+    run.build_worlds()
+    lost = ("infrastructure", False, "gone", "", "ServicesLostError")
+    run.record(ev.TrialAttemptFailed("s0-p0-n0", "verify", 0, *lost))
+    made = run.settle()
+    (skip,) = [fact for fact in made if isinstance(fact, ev.TrialSkipped)]
+    assert (skip.reason, skip.error) == ("services_lost", "ServicesLostError")

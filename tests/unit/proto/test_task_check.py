@@ -184,7 +184,9 @@ def test_what_only_a_daemon_builds_is_refused_for_bubblewrap() -> None:
     assert found.reason == (
         "environment/Dockerfile: ADD of an address is not built without a Docker daemon"
     )
-    assert verdict(fetches, dataclasses.replace(RUN, provider="docker")).runs
+    docker = dataclasses.replace(RUN, provider="docker")
+    assert not verdict(fetches, docker).runs, "there is no network to fetch it by"
+    assert verdict(fetches, dataclasses.replace(docker, network="public")).runs
     ready = {**fetches, "task.toml": TOML + f'docker_image = "{BASE}"'}
     assert verdict(ready).runs, "the Dockerfile is not built"
 
@@ -199,3 +201,34 @@ def test_scripts_with_windows_line_ends_are_warned_of(path: str) -> None:
     said = f"{path} has Windows line ends (CRLF), which a shell trips over: save it with LF"
     assert verdict({path: "#!/bin/sh\r\necho 1\r\n"}).warnings == (said,)
     assert verdict({"tests/data.sh": "x\r\n", "instruction.md": "x\r\n"}).warnings == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RUN --mount=type=cache,target=/c true",
+        "COPY --chmod=755 a /a",
+        "RUN <<EOF\ntrue\nEOF",
+    ],
+)
+def test_what_needs_buildkit_is_refused_for_docker(line: str) -> None:
+    """The daemon's plain builder refuses it in the middle of a build."""
+    changed: Changes = {
+        "environment/Dockerfile": f"FROM {BASE}\n{line}\n",
+        "environment/a": "x",
+    }
+    docker = dataclasses.replace(RUN, provider="docker", network="public", images=None)
+    found = verdict(changed, docker)
+    assert not found.runs and "is not built here" in found.reason
+
+
+@pytest.mark.parametrize(("mode", "runs"), [("public", False), ("no-network", True)])
+def test_a_step_has_the_network_of_its_task(mode: str, runs: bool) -> None:
+    """All steps are played in one sandbox: one that asks for less would get more."""
+    toml = (
+        'schema_version = "1.4"\n[environment]\nnetwork_mode = "no-network"\n'
+        f'[[steps]]\nname = "a"\n[steps.agent]\nnetwork_mode = "{mode}"\n'
+    )
+    changed: Changes = {"task.toml": toml, "steps/a/instruction.md": "Do.", "tests/test.sh": "x"}
+    docker = dataclasses.replace(RUN, provider="docker", network="public", images=None, agent="nop")
+    assert verdict(changed, docker).runs is runs, verdict(changed, docker)

@@ -111,6 +111,7 @@ def json_lines(path: str) -> Generator[Writer]:
     """Give a writer of JSON lines to a new file, or to standard output."""
     if path == STDOUT:
         yield JsonLines(sys.stdout)
+        sys.stdout.flush()  # before it is told how many there were
         return
     with new_file(Path(path)) as aside, aside.open("w", encoding="ascii") as file:
         yield JsonLines(file)

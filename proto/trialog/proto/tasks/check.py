@@ -13,7 +13,13 @@ from typing import NamedTuple
 from trialog.proto.agents import REFERENCE_AGENTS, TASK_AGENTS
 from trialog.proto.tasks.config import Environment, TaskConfig
 from trialog.proto.tasks.context import faults
-from trialog.proto.tasks.dockerfile import UnknownImageError, bases, plain_name, unbuildable
+from trialog.proto.tasks.dockerfile import (
+    UnknownImageError,
+    bases,
+    needs_buildkit,
+    plain_name,
+    unbuildable,
+)
 from trialog.proto.tasks.files import TaskProblem
 from trialog.proto.tasks.layout import COMPOSE, DOCKERFILE, Layout
 from trialog.proto.tasks.legacy import named
@@ -119,6 +125,12 @@ def _networks(config: TaskConfig, settings: Settings, warnings: list[str]) -> It
         elif table.network_mode == "public" and settings.provider == "bubblewrap":
             what = f"{key} is public, and bubblewrap sandboxes have no network"
             yield _Finding(what, "set provider to docker")
+    of_the_trial = config.agent.network_mode or config.environment.network_mode or "no-network"
+    for n, step in enumerate(config.steps):
+        if step.agent.network_mode not in (None, of_the_trial):
+            key = named(f"steps[{n}].agent", "network_mode")
+            what = f"{key} is {step.agent.network_mode}, and the sandbox of all steps has another"
+            yield _Finding(what, f"leave it out: the task's is {of_the_trial}")
     if config.environment.network_mode is None:
         warnings.append(
             "[environment].network_mode is not given: the task gets no network "
@@ -150,13 +162,19 @@ def _images(task: Task, settings: Settings, warnings: list[str]) -> Iterator[_Fi
         for fault in _faults(task, folder, environment, settings):
             yield _Finding(f"{place}: {fault}", "mend the line, or put the file there")
     if settings.provider == "docker":
-        return  # a daemon has images of its own, and says itself which it lacks
+        # A daemon has images of its own, and says itself which it lacks.
+        for place, folder, environment in _built(task):
+            for instruction in _refused_by_daemon(task, folder, environment, settings):
+                what = f"{place}: {instruction} is not built here"
+                yield _Finding(what, "put it into plain COPY and RUN lines, or allow the network")
+        return
     for place, folder, environment in _built(task):
         for instruction in _beyond(task, folder, environment):
             what = f"{place}: {instruction} is not built without a Docker daemon"
-            yield _Finding(
-                what, "put the file beside the Dockerfile and COPY it, or provider: docker"
-            )
+            mend = "put the file beside the Dockerfile and COPY it"
+            # Mounts need BuildKit, which no provider has.
+            other = "" if instruction.startswith("RUN") else ", or provider: docker"
+            yield _Finding(what, mend + other)
     known = {plain_name(image) for image in settings.images or {}}
     missing = [image for image in wanted if plain_name(image) not in known]
     for image in missing:
@@ -198,6 +216,19 @@ def _beyond(task: Task, folder: str, environment: Environment) -> list[str]:
     if environment.docker_image or entry is None:
         return []
     return unbuildable(entry.data.decode(errors="replace"))
+
+
+def _refused_by_daemon(
+    task: Task, folder: str, environment: Environment, settings: Settings
+) -> list[str]:
+    """What the daemon's plain builder does not know, and what needs a network the run has not."""
+    entry = task.files.get(f"{folder}/{DOCKERFILE}")
+    if environment.docker_image or entry is None:
+        return []
+    found = needs_buildkit(text := entry.data.decode(errors="replace"))
+    if settings.network != "public":
+        found += [one for one in unbuildable(text) if one.endswith("of an address")]
+    return found
 
 
 def _faults(task: Task, folder: str, environment: Environment, settings: Settings) -> list[str]:

@@ -84,6 +84,23 @@ def unbuildable(text: str) -> list[str]:
     return list(found)
 
 
+def needs_buildkit(text: str) -> list[str]:
+    """Return what a Dockerfile has that a daemon builds with BuildKit only, each once, in order."""
+    found: dict[str, None] = {}
+    for _, instruction, rest in instructions(text):
+        flags, _ = flags_of(rest)
+        names = {
+            "RUN": ("mount", "security", "network"),
+            "COPY": ("chmod", "link"),
+            "ADD": ("chmod",),
+        }
+        if _takes_heredoc(f"{instruction} {rest}") and _HEREDOC.search(rest):
+            found[f"{instruction} with a here-document"] = None
+        wanted = names.get(instruction, ())
+        found |= {f"{instruction} --{key}": None for key, _ in flags if key in wanted}
+    return list(found)
+
+
 def flags_of(rest: str) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the flags at the front of an instruction's text, and the words after them."""
     words = rest.replace("[", " ").replace("]", " ").replace(",", " ").split()

@@ -25,6 +25,8 @@ _INFRASTRUCTURE_RETRIES = 5
 
 # Failures that no retry mends, and what a trial is then skipped for.
 _FINAL = {"lost": "workers_lost", "task": "task_failed"}
+# What is lost with a host does not come back, however often it is looked for.
+_HOPELESS = {"ServicesLostError": "services_lost"}
 
 Jitter = Callable[[], float]
 
@@ -219,14 +221,15 @@ def _untaken(step: Step, lineage: Lineage) -> bool:
 def _answer_failures(state: RunState, decision: Decision, now_ms: float, jitter: Jitter) -> None:
     for (subject, stage), failure in state.failed.items():
         trial = state.step.trials.get(subject) if state.step else None
-        if failure.failure not in _FINAL and failure.n < _budget(state, stage):
+        final = _FINAL.get(failure.failure) or _HOPELESS.get(failure.error)
+        if final is None and failure.n < _budget(state, stage):
             pause_ms = min(_FIRST_RETRY_MS * 2**failure.n, _LONGEST_RETRY_MS)
             drawn_ms = int(pause_ms * jitter())
             at_ms = int(now_ms) + pause_ms // 2 + drawn_ms
             retry = ev.TrialRetryScheduled(subject, stage, failure.n, at_ms, drawn_ms)
             decision.facts.append(retry)
         elif trial is not None:
-            skip = _FINAL.get(failure.failure, "retries_exhausted")
+            skip = final or "retries_exhausted"
             _skip(state, trial, decision, skip, _said(stage, failure), failure)
         elif stage == BUILD_WORLD and state.spec.tasks is not None:
             _skip_trials_of(state, subject, failure, decision)
