@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Literal
 import httpx
 
 from trialog.client import calls, transport
-from trialog.client.calls import DEFAULT_URL, RETRY_STATUSES, Call
+from trialog.client.calls import RETRY_STATUSES, Call
 from trialog.client.export_models import Row, RowPage, TaskResults
 from trialog.client.fork_models import Comparison, Lineage, Mode, Plan
 from trialog.client.models import (
@@ -46,21 +46,22 @@ from trialog.proto.events import RUN_ENDS
 class TrialogClient:
     """Talks to one driver; a restart of it is waited out for ``patience.total_s`` seconds.
 
-    ``api_key`` defaults to $TRIALOG_API_KEY. Every method raises ApiError, Unreachable or
-    UnexpectedAnswer (trialog.client.errors). Use it as a context manager.
+    ``url`` defaults to $TRIALOG_URL, else http://127.0.0.1:8321, ``api_key`` to $TRIALOG_API_KEY.
+    Every method raises ApiError, Unreachable or UnexpectedAnswer (trialog.client.errors). Use it
+    as a context manager.
     """
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
+        url: str | None = None,
         *,
         api_key: str | None = None,
         patience: Patience | None = None,
         timeout_s: float = 30.0,
     ) -> None:
-        self.url = transport.check_url(url)
+        self.url = transport.address(url)
         self._patience = patience or Patience()
-        self._http = httpx.Client(**transport.client_options(url, api_key, timeout_s))
+        self._http = httpx.Client(**transport.client_options(self.url, api_key, timeout_s))
 
     def __enter__(self) -> TrialogClient:
         return self

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from trialog.client.calls import TAR, Call, problem
+from trialog.client.calls import DEFAULT_URL, TAR, Call, problem
 from trialog.client.errors import ApiError, UnexpectedAnswer, api_error
 from trialog.client.models import Event
 from trialog.client.sse import SseParser
@@ -36,6 +36,14 @@ class ClientOptions(TypedDict):
     headers: dict[str, str]
     timeout: httpx.Timeout
     trust_env: bool
+
+
+def address(url: str | None) -> str:
+    """Return the address of the server: that which is given, else $TRIALOG_URL, else the default.
+
+    Raises ValueError for what is none.
+    """
+    return check_url(url or os.environ.get("TRIALOG_URL") or DEFAULT_URL)
 
 
 def check_url(url: str) -> str:

@@ -123,3 +123,30 @@ def test_a_watched_run_that_is_paused_now_tells_how_it_goes_on(
     assert code == 1
     assert f"{RUN} is paused: budget.usd: 5 of 5" in told
     assert f"go on with: trialog resume {RUN} --set budget.usd=MORE" in told
+
+
+@pytest.mark.parametrize(
+    ("tasks", "see"), [({"path": "/t", "count": 3}, "tasks list"), (None, "trials")]
+)
+def test_trials_that_ended_unscored_are_told_last(
+    served: Served, trialog: Command, tasks: dict[str, Any] | None, see: str
+) -> None:
+    run = served.driver.add_run()
+    run["spec"] = {"n_steps": 1, "tasks": tasks}
+    for number in range(3):
+        served.driver.append("TrialRequested", trial_id=f"s0-p{number}-n0", step=0)
+    served.driver.append("Judged", trial_id="s0-p0-n0", reward=1.0, n_turns=1)
+    for kind, number in (("TrialSkipped", 1), ("TrialCancelled", 2)):
+        served.driver.append(kind, trial_id=f"s0-p{number}-n0", reason="x")
+    served.driver.append("RunCompleted")
+    code, out, err = trialog("watch", RUN, "-o", "json")
+    assert (code, json.loads(out)["state"]) == (0, "completed")
+    assert err.splitlines()[-1] == f"2 of 3 trials unscored: trialog {see} {RUN}"
+
+
+def test_nothing_is_said_of_a_run_in_which_all_are_scored(served: Served, trialog: Command) -> None:
+    served.driver.add_run()
+    served.driver.append("TrialRequested", trial_id="s0-p0-n0", step=0)
+    served.driver.append("Judged", trial_id="s0-p0-n0", reward=1.0, n_turns=1)
+    served.driver.append("RunCompleted")
+    assert "unscored" not in trialog("watch", RUN)[2]

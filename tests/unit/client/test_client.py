@@ -252,3 +252,17 @@ async def test_the_asynchronous_client_does_the_same(served: Served):
         assert (await client.get_rubric_version("mine", 1))["built_in"] is False
         assert (await client.diff_rubrics("v1", to="mine"))["to"]["name"] == "mine"
         assert len((await client.list_rubrics())["rubrics"]) == 5
+
+
+@pytest.mark.parametrize("kind", [TrialogClient, AsyncTrialogClient])
+def test_the_address_is_that_of_the_environment_where_none_is_given(
+    kind: type[TrialogClient | AsyncTrialogClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRIALOG_URL", raising=False)
+    assert kind().url == "http://127.0.0.1:8321"
+    monkeypatch.setenv("TRIALOG_URL", "http://127.0.0.1:9/")
+    assert kind().url == "http://127.0.0.1:9"
+    assert kind("http://127.0.0.1:8").url == "http://127.0.0.1:8"
+    monkeypatch.setenv("TRIALOG_URL", "nowhere")
+    with pytest.raises(ValueError, match="'nowhere' is no address"):
+        kind()

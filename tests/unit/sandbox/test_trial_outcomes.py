@@ -287,7 +287,7 @@ async def test_another_image_than_the_runs_is_not_played_in(worker: TaskWorker) 
 
 async def test_a_worker_without_the_provider_says_so(worker: TaskWorker) -> None:
     run_id = await worker.ask(a_task(), provider="docker", images={})
-    with pytest.raises(AttemptFailedError, match="docker") as caught:
+    with pytest.raises(AttemptFailedError, match="TRIALOG_DOCKER_HOST=unix://") as caught:
         await worker.build(run_id)
     assert caught.value.failure == "infrastructure"
 

@@ -16,6 +16,7 @@ from trialog.cli.output import Format
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trialog.cli.progress import RunProgress
     from trialog.client import TrialogClient
     from trialog.client.models import Event, Run, RunSummary
 
@@ -72,13 +73,24 @@ def watch_run(run_id: str, asked: Server, output_format: Format) -> int:
     shown = view()
     try:
         with server(asked, patience_s=WATCH_PATIENCE_S, on_wait=shown.waiting) as client:
-            follow(_telling_pauses(client, run_id, asked), shown)
+            seen = follow(_telling_pauses(client, run_id, asked), shown)
             ended = client.get_run(run_id)
     except KeyboardInterrupt:
         output.note(f"the run goes on; see it with: trialog watch {run_id}{asked.option}")
         return INTERRUPTED
     print_state(ended, output_format)
+    _tell_unscored(ended, seen, asked)
     return OK if ended["state"] == "completed" else NOT_MET
+
+
+def _tell_unscored(run: Run, seen: RunProgress, asked: Server) -> None:
+    """Tell of trials that ended without a verdict: a mean over the others does not show them."""
+    unscored = sum(step.skipped + step.cancelled for step in seen.steps.values())
+    if unscored:
+        total = sum(step.requested for step in seen.steps.values())
+        see = "tasks list" if run["spec"].get("tasks") else "trials"
+        where = f"trialog {see} {run['run_id']}{asked.option}"
+        output.note(f"{unscored} of {total} trials unscored: {where}")
 
 
 def _telling_pauses(client: TrialogClient, run_id: str, asked: Server) -> Iterator[Event]:

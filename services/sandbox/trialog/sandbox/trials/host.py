@@ -20,6 +20,9 @@ from trialog.spine.tasks.store import OpenTask, TaskStore
 
 _KNOWN_IMAGES = 1000
 _LARGE_BYTES = 32 << 20
+_NO_DAEMON = (
+    "; start it with TRIALOG_DOCKER_HOST=unix:///var/run/docker.sock, which `trialog up` hands on"
+)
 _ImageKey = tuple[object, ...]
 
 
@@ -45,8 +48,10 @@ class Host:
         found = self.providers.get(spec.provider)
         if found is None:
             known = ", ".join(sorted(self.providers)) or "none"
+            mend = _NO_DAEMON if spec.provider == "docker" else ""
             raise ProviderUnavailableError(
                 f"this worker runs no tasks under the provider {spec.provider}: it has {known}"
+                f"{mend}"
             )
         return found
 
