@@ -365,14 +365,17 @@ def test_the_logs_of_a_trial_are_its_tests_output_and_tracebacks(
         "verifier/test-stdout.txt": b"early\n" * 5_000 + b"1 failed\x1b[2J\n",
         "exception.txt": b"Traceback\nKeyError: 'boom'\n",
         "attempts/0/exception.txt": b"Traceback\nKeyError: 'boom'\n",
+        "attempts/1/exception.txt": b"AgentTimeoutError: said above\n",
         "artifacts/test-stdout.txt": b"the agent's own",
         "steps/a/verifier/test-stdout.txt": b"",
+        "steps/b/verifier/test-stdout.txt": b"",
     }
     shown = trialog("trial", f"{RUN}/s0-p0-n0", "--logs").out
     assert "    1 failed\\x1b[2J\n" in shown and "\x1b" not in shown
     assert "bytes before: trialog export has them]" in shown and len(shown) < 60_000
     assert shown.count("KeyError: 'boom'") == 1, "an attempt's is the trial's"
-    assert "the agent's own" not in shown
-    assert "steps/a/verifier/test-stdout.txt\n    (nothing)\n" in shown
+    assert "the agent's own" not in shown and "said above" not in shown
+    for step in "ab":
+        assert f"steps/{step}/verifier/test-stdout.txt\n    (nothing)\n" in shown
     found = json.loads(trialog("trial", f"{RUN}/s0-p0-n0", "--logs", "-o", "json").out)
     assert found["logs"]["exception.txt"] == "Traceback\nKeyError: 'boom'\n"

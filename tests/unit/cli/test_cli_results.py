@@ -104,9 +104,9 @@ def test_a_run_of_tasks_says_who_plays_which_and_where(served: Served, trialog):
     run["spec"] |= {"agent": "oracle", "provider": "docker", "tasks": tasks}
     lines = trialog("show", RUN).splitlines()
     fields = [(name, value) for name, value in (line.split(None, 1) for line in lines[2:5])]
-    assert fields == [("agent", "oracle"), ("provider", "docker"), ("tasks", "3 of /srv/tasks")]
+    assert fields == [("agent", "oracle"), ("provider", "docker"), ("tasks", "3 (/srv/tasks)")]
     tasks |= {"path": None, "archive": DIGEST}
-    assert f"3 of {DIGEST[:12]}\n" in trialog("show", RUN)
+    assert f"3 (archive {DIGEST[:12]})\n" in trialog("show", RUN)
 
 
 def test_no_trials_and_no_steps_are_none(served: Served, trialog):

@@ -169,10 +169,10 @@ def _asked_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
     if tasks is None:
         return {}
     found = {"agent": spec.get("agent"), "provider": spec.get("provider")}
-    place = tasks.get("path") or tasks.get("archive")
-    return found | {
-        "tasks": f"{tasks.get('count')}" + (f" of {output.short(place)}" if place else "")
-    }
+    archive = tasks.get("archive")
+    place = tasks.get("path") or (f"archive {archive}" if archive else "")
+    count = output.cell(tasks.get("count"))
+    return found | {"tasks": f"{count} ({output.short(place)})" if place else count}
 
 
 def _fork_fields(run: Run, seen: int | None) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from trialog.cli import output
 if TYPE_CHECKING:
     from trialog.client import TrialogClient
 
-_FILES = ("test-stdout.txt", "exception.txt")
+_EXCEPTION = "exception.txt"
+_FILES = ("test-stdout.txt", _EXCEPTION)
 _MOST_BYTES = 16 << 10
 _MOST_FILES = 50
 
 
 def said_in(client: TrialogClient, run_id: str, trial_id: str) -> dict[str, str]:
-    """Return the ends of the texts by their paths in the trial's export, each text once."""
+    """Return the ends of the texts by their paths in the trial's export, each traceback once."""
     found: dict[str, str] = {}
     with tempfile.TemporaryFile() as file:
         client.download_files(run_id, trial_id, to=file)
@@ -28,7 +29,9 @@ def said_in(client: TrialogClient, run_id: str, trial_id: str) -> dict[str, str]
                 if not member.isreg() or not _is_said(parts) or len(found) == _MOST_FILES:
                     continue
                 text = _end_of(tar, member)
-                if text not in found.values():
+                # One line is the error that is shown beside it anyhow.
+                is_known = text.count("\n") < 2 or text in found.values()
+                if not (parts[-1] == _EXCEPTION and is_known):
                     found[member.name] = text
     return found
 
