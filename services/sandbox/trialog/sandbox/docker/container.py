@@ -15,6 +15,10 @@ INIT = "init"
 LABEL = "org.trialog."
 # Of Docker's default capabilities these two are taken: devices and raw packets are no task's need.
 _DROPPED = ("MKNOD", "NET_RAW")
+# What the daemon makes read-only of itself; naming one path replaces its whole list.
+_READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+# With cgroup v1 the folder of the controllers can be a writable tmpfs, beside which no limit holds.
+_CGROUPS = "/sys/fs/cgroup"
 _LISTEN_FD = 3
 _KEPT_OUTPUT_BYTES = 32 << 20
 _MIB = 1 << 20
@@ -75,6 +79,7 @@ def settings(
             "LogConfig": {"Type": "none"},
             "CapDrop": list(_DROPPED),
             "SecurityOpt": ["no-new-privileges"],
+            "ReadonlyPaths": [*_READ_ONLY, _CGROUPS],
             "Memory": limits.memory_bytes,
             "MemorySwap": limits.memory_bytes,
             "PidsLimit": limits.pids,
