@@ -18,7 +18,10 @@ from support import dockerd, harbor_here, harbor_rows, harbor_runner
 from support.harbor_here import Seen
 from support.harbor_runner import Outcome
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),  # the first test waits for all rows
+]
 
 ROWS = harbor_rows.rows()
 GOLDEN = harbor_runner.golden()
@@ -85,8 +88,7 @@ def test_every_row_is_recorded() -> None:
 WITH_HARBOR = [
     *dockerd.MARKS,
     pytest.mark.skipif(
-        harbor_runner.harbor_python() is None,
-        reason="no harbor package: sh .ci/harbor makes its environment",
+        bool(harbor_runner.missing()), reason=harbor_runner.missing() or "it is there"
     ),
 ]
 
@@ -103,7 +105,7 @@ def test_the_examples_state_what_the_package_gives_them(agent: str) -> None:
 
 
 def with_harbor(value: str) -> Any:
-    return pytest.param(value, marks=[*WITH_HARBOR, pytest.mark.timeout(1200)])
+    return pytest.param(value, marks=[pytest.mark.timeout(1200), *WITH_HARBOR])
 
 
 @pytest.mark.parametrize("agent", [with_harbor("oracle")])

@@ -17,9 +17,11 @@ from support import dockerd, harbor_attacks, harbor_here, harbor_root
 from support.harbor_attacks import IMAGE, Attack
 from support.harbor_here import Seen
 
+TIMEOUT_S = 1800  # the first test waits for all attacks, on a machine that may be busy
+
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(900),  # the first test waits for all attacks
+    pytest.mark.timeout(TIMEOUT_S),
     pytest.mark.skipif(bool(harbor_root.missing()), reason=harbor_root.missing()),
 ]
 
@@ -42,7 +44,13 @@ def root() -> Generator[Path]:
         yield harbor_root.make(Path(name) / "root.tar")
 
 
-@pytest.fixture(scope="module", params=["bubblewrap", pytest.param("docker", marks=dockerd.MARKS)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "bubblewrap",
+        pytest.param("docker", marks=[pytest.mark.timeout(TIMEOUT_S), *dockerd.MARKS]),
+    ],
+)
 def outcomes(request: pytest.FixtureRequest, root: Path) -> Generator[Outcomes]:
     """Every attack, and every honest try, under both verifiers: (name, separate)."""
     if request.param == "docker":

