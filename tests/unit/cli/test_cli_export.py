@@ -325,7 +325,11 @@ def test_one_trial_shows_what_became_of_it(trialog: Call, served: Served) -> Non
     assert fields["state"] == "skipped (retries_exhausted: verify)"
     assert fields["error"] == "RewardFileNotFoundError"
     assert fields["verify"].split() == ["0", "task", "X", "no", "file"]
-    assert f"{RUN}/s0-p1-n0 --logs" in trialog("trial", f"{RUN}/s0-p1-n0").told
+    hint = f": trialog trial {RUN}/s0-p1-n0 --logs\n"
+    assert trialog("trial", f"{RUN}/s0-p1-n0").told == f"what its tests said{hint}"
+    skipped |= {"n_turns": None, "failures": [failure | {"stage": "generate", "failure": "agent"}]}
+    assert trialog("trial", f"{RUN}/s0-p1-n0").told == f"where its agent broke{hint}"
+    skipped["failures"] = [failure]
     reference = trialog("trial", f"{RUN}/s0-p0-n0").out
     assert "task" not in reference and "failed" not in reference
     found = json.loads(trialog("trial", f"{RUN}/s0-p1-n0", "-o", "json").out)

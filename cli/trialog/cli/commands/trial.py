@@ -59,7 +59,15 @@ def trial(
     if logs:
         print_said(texts)
     elif found["task"] is not None and found["state"] in ("judged", "skipped"):
-        output.note(f"what its tests said: trialog trial {run_id}/{trial_id} --logs")
+        output.note(f"{_logs(found)}: trialog trial {run_id}/{trial_id} --logs")
+
+
+def _logs(found: TrialDetail) -> str:
+    """Return what the logs of a trial show."""
+    broke = any(
+        (one["stage"], one["failure"]) == ("generate", "agent") for one in found["failures"]
+    )
+    return "where its agent broke" if broke and not found["n_turns"] else "what its tests said"
 
 
 def _print_steps(steps: list[TaskStep]) -> None:
