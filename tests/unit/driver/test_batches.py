@@ -142,6 +142,7 @@ def test_under_fail_fast_a_broken_image_ends_the_run() -> None:
         run.record(ev.TrialAttemptFailed(world, "build_world", 0, "task", False, "RUN x", "", "E"))
     run.settle()
     assert run.state.end == "RunFailed"
+    assert run.of(ev.RunFailed)[0].reason.endswith("fail_fast: build_world of t0 (w0): RUN x")
     assert len(run.of(ev.TrialSkipped)) == 1
 
 

@@ -284,7 +284,7 @@ def _skip(
     _end_trial(state, trial, decision, fact)
     if state.spec.group_policy.mode == "fail_fast" and not _has_failed(decision):
         text = f"trial {trial.trial_id} was skipped ({reason}) and group_policy.mode is fail_fast"
-        decision.facts.append(ev.RunFailed(text, _number(state)))
+        decision.facts.append(ev.RunFailed(f"{text}: {message}", _number(state)))
 
 
 def _number(state: RunState) -> int:
