@@ -61,7 +61,7 @@ def spec(folder: Path, trials: int, provider: str) -> dict[str, Any]:
         "prompts_per_step": 1,
         "n_samples": trials,
         "provider": provider,
-        "images": {IMAGE: "host"},
+        "images": {} if provider == "docker" else {IMAGE: "host"},
     }
 
 

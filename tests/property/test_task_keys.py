@@ -160,6 +160,7 @@ def test_batches_hold_each_task_once(count: int, size: int, samples: int) -> Non
         (BASE | {"agent_options": {"a": 1}}, "agent_options.a is no option of oracle; it has none"),
         (COMMAND | {"agent_options": {"comand": "x"}}, r"comand .*\(did you mean command\?\)"),
         (COMMAND | {"agent_options": {"command": " "}}, "agent_options.command is to be a text"),
+        (COMMAND | {"agent_options": {"command": True}}, "program, words: quote it"),
         (COMMAND | {"agent_options": {"command": []}}, "agent_options.command is to be a text"),
         (COMMAND | {"agent_options": {"command": "a", "env": 3}}, "agent_options.env is to be"),
         (BASE | {"tasks": {}}, "give the path of a folder of tasks"),

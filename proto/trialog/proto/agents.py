@@ -51,7 +51,10 @@ def _check_command(options: Mapping[str, Any]) -> None:
         words = list(cast("list[Any]", given))
         if all(isinstance(word, str) for word in words) and words[0]:
             return _check_clean("command", *words)
-    raise ValueError("command is to be a text for the shell, or a list of texts: program, words")
+    # `command: true` is a program to whom writes it, and no text to YAML.
+    quote = ": quote it" if isinstance(given, bool | int | float) else ""
+    what = "command is to be a text for the shell, or a list of texts: program, words"
+    raise ValueError(f"{what}{quote}")
 
 
 def _check_env(given: Any) -> None:
