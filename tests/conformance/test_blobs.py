@@ -69,7 +69,7 @@ async def test_a_file_is_kept_and_had_back_as_one(
         await fresh(ledger).fetch(digest, had)
         assert had.read_bytes() == data
         assert await fresh(ledger).get(digest) == data
-        left = [path.name for path in ledger.blobs._folder.glob("tmp*")]
+        left = [path.name for path in ledger.blobs._folder.glob("new/*")]
         assert left == []
 
 

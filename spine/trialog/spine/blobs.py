@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import re
 import tempfile
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ from trialog.spine.postgres import queries
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CACHE_BYTES = 64_000_000
 _CHUNK_BYTES = 1 << 20
+_ABANDONED_S = 3600.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 
 
@@ -203,13 +206,34 @@ def _write_file(folder: Path, digest: str, data: bytes) -> None:
     path = _place(folder, digest)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_aside(path, data)
+        _write_aside(path, data, _new(folder))
     _sync(path.parent)
     _sync(folder)
 
 
-def _write_aside(path: Path, data: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+def _new(folder: Path) -> Path:
+    """Return where files lie until they are whole, so that what a death left there is found."""
+    new = folder / "new"
+    new.mkdir(parents=True, exist_ok=True)
+    return new
+
+
+def sweep(folder: Path) -> int:
+    """Remove what writers that died left behind; return how many files that were.
+
+    A file that is being written is younger than any that is removed.
+    """
+    removed = 0
+    for path in _new(folder).iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it became whole, or another sweeps
+            if time.time() - path.stat().st_mtime > _ABANDONED_S:
+                path.unlink()
+                removed += 1
+    return removed
+
+
+def _write_aside(path: Path, data: bytes, new: Path) -> None:
+    with tempfile.NamedTemporaryFile(dir=new, delete=False) as file:
         aside = Path(file.name)
         try:
             file.write(data)
@@ -231,8 +255,7 @@ def _copy_in(path: Path, folder: Path) -> str:
 
 
 def _keep_whole(source: BinaryIO, folder: Path) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+    with tempfile.NamedTemporaryFile(dir=_new(folder), delete=False) as file:
         aside = Path(file.name)
         try:
             digest = _copy(source, file)

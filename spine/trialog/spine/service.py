@@ -18,7 +18,7 @@ from trialog.proto.codes import MissingSourceError
 from trialog.spine import bus as bus_module
 from trialog.spine import codes, telemetry
 from trialog.spine import database as database_module
-from trialog.spine.blobs import PostgresBlobs
+from trialog.spine.blobs import PostgresBlobs, sweep
 from trialog.spine.bus import Bus
 from trialog.spine.database import Database
 from trialog.spine.health import HealthServer
@@ -145,6 +145,8 @@ async def _connect(
     keeping = asyncio.create_task(presence.keep(), name="presence")
     stack.callback(keeping.cancel)
     settings.blob_dir.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):  # what writes next says that the folder cannot be written
+        await asyncio.to_thread(sweep, settings.blob_dir)
     blobs = PostgresBlobs(database, settings.blob_dir)
     runs = Runs(log, code, blobs)
     return Context(name, settings, database, log, bus, blobs, runs, presence, code, stopping)

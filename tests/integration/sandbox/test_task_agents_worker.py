@@ -86,7 +86,7 @@ async def test_an_agent_that_gives_up_is_graded_and_one_that_breaks_is_not(
     broke = await place.play(await asked(place, f"{OWN}:Breaks", {}))
     assert broke.outcome == (None, "LookupError")
     assert broke.failure is not None
-    assert (broke.failure.failure, str(broke.failure)) == ("agent", "LookupError: no such tool")
+    assert (broke.failure.failure, str(broke.failure)) == ("agent", "no such tool")
     assert (broke.trajectory, broke.verified) == (None, None)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 from support.waiting import eventually
-from trialog.spine.blobs import BlobsUnavailableError, PostgresBlobs
+from trialog.spine.blobs import BlobsUnavailableError, PostgresBlobs, sweep
 from trialog.spine.database import Database
 
 LARGE = b"x" * 100_000
@@ -68,3 +70,14 @@ async def test_a_folder_that_went_is_made_again(database: Database, tmp_path: Pa
         return (await PostgresBlobs(database, tmp_path / "blobs").get(digest)) == LARGE + b"y"
 
     assert await eventually(kept)
+
+
+def test_what_a_killed_writer_left_is_removed_once_it_is_old(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    old, fresh = tmp_path / "new" / "old", tmp_path / "new" / "fresh"
+    for path in (old, fresh):
+        path.write_bytes(b"half")
+    an_hour_ago = time.time() - 3700
+    os.utime(old, (an_hour_ago, an_hour_ago))
+    assert sweep(tmp_path) == 1
+    assert not old.exists() and fresh.exists(), "it may be written at this moment"

@@ -232,3 +232,19 @@ def test_a_step_has_the_network_of_its_task(mode: str, runs: bool) -> None:
     changed: Changes = {"task.toml": toml, "steps/a/instruction.md": "Do.", "tests/test.sh": "x"}
     docker = dataclasses.replace(RUN, provider="docker", network="public", images=None, agent="nop")
     assert verdict(changed, docker).runs is runs, verdict(changed, docker)
+
+
+def test_a_name_that_grows_without_end_is_refused() -> None:
+    """Each word is short; what they come to would fill the memory of who reads them."""
+    text = f"ARG A={'x' * 4000}\nFROM {'$A' * 5000}\n"
+    found = verdict({"environment/Dockerfile": text})
+    assert not found.runs and "more than 4096 characters" in found.reason
+
+
+@pytest.mark.parametrize(
+    "line", ["memory_mb = 9000000000000000", "storage_mb = 16777217", "cpus = 1e9"]
+)
+def test_resources_that_no_machine_has_are_refused(line: str) -> None:
+    toml = f'schema_version = "1.4"\n[environment]\n{line}\n'
+    found = verdict({"task.toml": toml})
+    assert not found.runs and line.split(" ", maxsplit=1)[0] in found.reason

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, le=365 * 86_400, allow_inf_nan=False)]
+_MOST_MIB = 1 << 24
 User = str | int
 NetworkMode = Literal["no-network", "public", "allowlist"]
 
@@ -43,9 +44,9 @@ class Environment(Network):
     build_timeout_sec: Seconds = 600.0
     docker_image: str | None = None
     os: str = "linux"
-    cpus: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    memory_mb: int | None = Field(default=None, gt=0)
-    storage_mb: int | None = Field(default=None, gt=0)
+    cpus: Annotated[float, Field(gt=0, le=4096, allow_inf_nan=False)] | None = None
+    memory_mb: int | None = Field(default=None, gt=0, le=_MOST_MIB)
+    storage_mb: int | None = Field(default=None, gt=0, le=_MOST_MIB)
     gpus: int | None = None
     gpu_types: list[str] | None = None
     tpu: dict[str, Any] | None = None

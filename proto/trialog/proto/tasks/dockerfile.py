@@ -18,6 +18,7 @@ _COPY_FROM = re.compile(r"--from=(\S+)")
 REMOTE = re.compile(r"(https?|ftp|git|ssh)://|git@", re.IGNORECASE)
 _ARCHIVE = re.compile(r"\.(tar|tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst))$", re.IGNORECASE)
 _MOUNTS = frozenset({"cache", "tmpfs"})
+_MOST_NAME_CHARS = 4096
 _REGISTRIES = ("docker.io/", "index.docker.io/", "library/")
 
 
@@ -132,7 +133,17 @@ def _arguments(rest: str) -> dict[str, str]:
 
 
 def _filled(word: str, arguments: dict[str, str]) -> str:
+    room = _MOST_NAME_CHARS
+
     def value(match: re.Match[str]) -> str:
+        nonlocal room
+        found = chosen(match)
+        room -= len(found)
+        if room < 0:  # checked as it grows: a name may ask for one value ten thousand times
+            raise UnknownImageError(f"an image's name has more than {_MOST_NAME_CHARS} characters")
+        return found
+
+    def chosen(match: re.Match[str]) -> str:
         name = match[1] or match[4]
         known = arguments.get(name, "")
         if match[2] == "+":

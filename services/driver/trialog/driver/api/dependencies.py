@@ -39,6 +39,7 @@ class ApiDependencies:
     task_roots: tuple[Path, ...] = ()
     max_archive_bytes: int = 2_000_000_000
     spool_folder: Path | None = None
+    receiving_tasks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(16))
     reading_tasks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
 

@@ -25,6 +25,7 @@ PATH = "/task-archives"
 
 _TITLE = "Invalid archive"
 _KINDS = ("application/x-tar", "application/gzip", "application/octet-stream")
+_STALLED_S = 20.0
 _PIECE = 1 << 20
 
 
@@ -61,11 +62,13 @@ async def put_task_archive(request: Request, deps: Deps) -> Response:
     if kind not in _KINDS:
         detail = f"the content type must be {' or '.join(_KINDS)}, not {kind or 'missing'}"
         raise ProblemError(415, "unsupported-media-type", "Unsupported media type", detail)
-    async with deps.reading_tasks:
+    # Who sends slowly holds up others that send, and nobody who asks for a run.
+    async with deps.receiving_tasks:
         spool = Spool(deps.spool_folder, deps.max_archive_bytes)
         try:
             tar = await _spooled(request, spool, deps.max_archive_bytes)
-            return answer(await _kept(deps, tar))
+            async with deps.reading_tasks:
+                return answer(await _kept(deps, tar))
         except TaskProblem as problem:
             raise task_runs.unreadable("", problem, _TITLE) from None
         finally:
@@ -75,7 +78,8 @@ async def put_task_archive(request: Request, deps: Deps) -> Response:
 async def _spooled(request: Request, spool: Spool, limit_bytes: int) -> IO[bytes]:
     piece = bytearray()
     try:
-        async for data in request.stream():
+        pieces = request.stream()
+        while (data := await asyncio.wait_for(anext(pieces, None), _STALLED_S)) is not None:
             piece += data
             if len(piece) >= _PIECE:
                 await asyncio.to_thread(spool.write, bytes(piece))
@@ -85,6 +89,9 @@ async def _spooled(request: Request, spool: Spool, limit_bytes: int) -> IO[bytes
     except ArchiveTooLargeError:
         detail = f"unpacked it has more than {limit_bytes} bytes (TRIALOG_MAX_ARCHIVE_BYTES)"
         raise ProblemError(413, "too-large", "Archive too large", detail) from None
+    except TimeoutError:
+        detail = f"nothing came for {_STALLED_S:g} s"
+        raise ProblemError(408, "request-timeout", "Upload stalled", detail) from None
     except ClientDisconnect:
         raise ProblemError(400, "cut-off", "Upload cut off") from None
     except OSError as error:
