@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,14 @@ def test_only_the_bases_are_named_anew() -> None:
         ("# no\n\n[ab].txt", ["a.txt", "b.txt"], ["# no", "c.txt"]),
         ("a.b", ["a.b"], ["axb"]),
         (".", [], ["a"]),
+        ("a/**/b", ["a/b", "a/x/y/b"], ["a/xb", "ab", "a"]),
+        ("**/x/*", ["x/a", "a/b/x/c/d"], ["x", "ax/b"]),
+        ("a**b", ["ab", "a/c/b", "axb/c"], ["a", "b"]),
+        ("**", ["a", "a/b"], []),
+        ("*/*/c", ["a/b/c"], ["a/c", "a/b/d/c"]),
+        ("a\\*\\[b", ["a*[b"], ["axb"]),
+        ("[!a]*[^b]", ["!xc", "aac"], ["b", "!xb"]),
+        ("***/**/*a", ["b/a", "b/c/xa"], ["a", "b/c"]),
     ],
 )
 def test_dockerignore_says_what_stays(rules: str, left_out: list[str], sent: list[str]) -> None:
@@ -68,6 +77,27 @@ def test_dockerignore_says_what_stays(rules: str, left_out: list[str], sent: lis
 def test_a_pattern_that_is_none_is_named() -> None:
     with pytest.raises(ImageError, match=r"\.dockerignore.*\[z-a\]"):
         Ignore.parse("[z-a]")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a" * 1_001, "longer than 1000"),
+        ("a\n" * 1_001, "more than 1000 patterns"),
+        ("#" * 64_001, "longer than 64000"),
+    ],
+)
+def test_patterns_are_bounded(text: str, why: str) -> None:
+    with pytest.raises(ImageError, match=why):
+        Ignore.parse(text)
+
+
+@pytest.mark.parametrize("pattern", ["*a" * 400, "**/" + "**/a" * 200, "a*" * 400 + "b"])
+def test_no_pattern_takes_more_than_linear_time(pattern: str) -> None:
+    ignore = Ignore.parse(pattern + "/z")
+    begun = time.process_time()
+    assert not ignore.leaves_out("a" * 255 + "/" + "a/" * 1_000 + "y")
+    assert time.process_time() - begun < 1.0
 
 
 def packed(folder: Path) -> tuple[str, dict[str, tarfile.TarInfo]]:
