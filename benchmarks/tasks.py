@@ -103,7 +103,13 @@ def left_behind(folder: Path) -> list[str]:
         words = " ".join(process.info["cmdline"] or ())
         if "bwrap" in words and str(folder) in words:
             found.append(words[:100])
-    return found + [str(group) for group in Path("/sys/fs/cgroup").glob("*/**/trialog-*")]
+    return found + [str(group) for parent in own_groups() for group in parent.glob("trialog-*")]
+
+
+def own_groups() -> list[Path]:
+    """Return the control groups that this process is in: its sandboxes have theirs below."""
+    lines = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
+    return [Path(f"/sys/fs/cgroup/{names}{path}") for _, names, path in lines if names]
 
 
 async def at_last(folder: Path) -> list[str]:

@@ -246,5 +246,5 @@ def test_a_name_that_grows_without_end_is_refused() -> None:
 )
 def test_resources_that_no_machine_has_are_refused(line: str) -> None:
     toml = f'schema_version = "1.4"\n[environment]\n{line}\n'
-    found = verdict({"task.toml": toml})
-    assert not found.runs and line.split(" ", maxsplit=1)[0] in found.reason
+    with pytest.raises(TaskProblem, match=line.split(" ", maxsplit=1)[0]):
+        verdict({"task.toml": toml})
