@@ -13,13 +13,14 @@ from trialog.sandbox.errors import FileMissingError, FileRefusedError, ImageErro
 from trialog.sandbox.rootfs import transfer
 from trialog.sandbox.rootfs.context import Context, Owner
 from trialog.sandbox.rootfs.dockerfile import Instruction
-from trialog.sandbox.rootfs.expansion import words
+from trialog.sandbox.rootfs.expansion import closing, words
 from trialog.sandbox.rootfs.guest import Guest
 from trialog.sandbox.rootfs.transfer import Ask
 
 OpenStage = Callable[[str], Awaitable[tuple[Ask, Callable[[], Awaitable[None]]]]]
 _REMOTE = re.compile(r"[a-z+]+://|git@", re.IGNORECASE)
 _ARCHIVE = re.compile(r"\.(tar|tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst))$")
+_DOLLAR = re.compile(r"\\\$|\$\w+|\$\{")
 _FLAGS = {"chown", "chmod", "from", "link"}  # link: how layers are made, not what is in them
 _MAX_NAMES_BYTES = 4 << 20
 _CHUNK_BYTES = 4 << 20
@@ -180,9 +181,14 @@ async def _entry(
 
 
 def expanded_text(text: str, expanded: Callable[[str], str]) -> str:
-    """Replace variables in a heredoc: its quotes are text like any other."""
-    return re.sub(
-        r"\\\$|\$\w+|\$\{[^}]*\}",
-        lambda match: "$" if match[0] == "\\$" else expanded(match[0]),
-        text,
-    )
+    """Replace variables in a heredoc: its quotes are text like any other. Raises ImageError."""
+    out: list[str] = []
+    at = 0
+    for match in _DOLLAR.finditer(text):
+        if match.start() < at:
+            continue  # within braces that were dealt with
+        end = closing(text, match.end() - 1) + 1 if match[0] == "${" else match.end()
+        out += [text[at : match.start()]]
+        out += ["$" if match[0] == "\\$" else expanded(text[match.start() : end])]
+        at = end
+    return "".join([*out, text[at:]])

@@ -19,6 +19,7 @@ _DIRECTIVE = re.compile(r"#\s*([a-z]+)\s*=\s*(\S+)\s*", re.IGNORECASE)
 _HEREDOC = re.compile(r"""(?<!<)<<(-?)(["']?)([A-Za-z_][A-Za-z0-9_]*)\2""")
 _FLAG = re.compile(r"--([a-z][a-z.-]*)(?:=(\S*))?(?:\s+|$)")
 _MAX_LINES = 20_000
+_MAX_CHARS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ class Dockerfile:
 
 def parse(text: str) -> Dockerfile:
     """Read a Dockerfile. Raises ImageError that names the line."""
+    if len(text) > _MAX_CHARS:
+        raise ImageError(f"the Dockerfile is longer than {_MAX_CHARS} characters")
     lines = text.removeprefix("\ufeff").splitlines()
     if len(lines) > _MAX_LINES:
         raise ImageError(f"the Dockerfile has more than {_MAX_LINES} lines")
@@ -161,9 +164,11 @@ def _parts(text: str, line: int) -> tuple[str, tuple[tuple[str, str], ...], str]
         raise ImageError(f"line {line}: {name[:40]} is not a known instruction")
     flags: list[tuple[str, str]] = []
     if name in ("RUN", "COPY", "ADD", "FROM"):
-        while match := _FLAG.match(rest):
+        at = 0
+        while match := _FLAG.match(rest, at):
             flags.append((match[1], match[2] or ""))
-            rest = rest[match.end() :]
+            at = match.end()
+        rest = rest[at:]
     if not rest:
         raise ImageError(f"line {line}: {name} says nothing")
     return name, tuple(flags), rest

@@ -14,7 +14,7 @@ from trialog.sandbox.rootfs import bases, dockerfile
 from trialog.sandbox.rootfs.bases import Base
 from trialog.sandbox.rootfs.context import Context, read_text
 from trialog.sandbox.rootfs.dockerfile import IGNORED, Dockerfile, Instruction
-from trialog.sandbox.rootfs.expansion import expand, pairs
+from trialog.sandbox.rootfs.expansion import Expansion, check_environment, expand, pairs
 
 _FORMAT = 1  # raised when the same recipe is to give another image
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -69,9 +69,9 @@ def _plan(recipe: Recipe, file: Dockerfile) -> Plan:
     for at, stage in enumerate(file.stages):
         if at not in needed:
             continue
-        name = expand(stage.base, arguments, file.escape)
-        earlier = names.get(name.lower(), at)
         try:
+            name = expand(stage.base, arguments, file.escape)
+            earlier = names.get(name.lower(), at)
             base = earlier if earlier < at else bases.resolve(name, recipe.images)
         except ImageError as error:
             raise ImageError(f"line {stage.line}: {error}") from error
@@ -91,9 +91,14 @@ def arguments_of(file: Dockerfile) -> dict[str, str]:
     machine = _MACHINES.get(platform.machine(), platform.machine())
     given = {"OS": "linux", "ARCH": machine, "PLATFORM": f"linux/{machine}"}
     found = {f"{who}{key}": given[key] for who in ("TARGET", "BUILD") for key in given}
+    expansion = Expansion(file.escape)
     for each in file.arguments:
-        for name, value in pairs(each.text, file.escape):
-            found[name] = expand(value, found, file.escape)
+        try:
+            for name, value in pairs(each.text, file.escape):
+                found[name] = expansion.expand(value, found)
+            check_environment(found)
+        except ImageError as error:
+            raise ImageError(f"line {each.line}: {error}") from error
     return found
 
 

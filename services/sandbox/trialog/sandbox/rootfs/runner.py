@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 import time
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,7 @@ from trialog.sandbox.provider import ExecResult
 from trialog.sandbox.rootfs.context import Context
 from trialog.sandbox.rootfs.copying import Copier
 from trialog.sandbox.rootfs.dockerfile import Heredoc, Instruction, without_heredocs
-from trialog.sandbox.rootfs.expansion import expand, pairs
+from trialog.sandbox.rootfs.expansion import Expansion, check_environment, pairs
 from trialog.sandbox.rootfs.guest import PATH, Guest
 from trialog.sandbox.rootfs.library import plain_user
 from trialog.sandbox.rootfs.recipe import Plan, PlannedStage, stage_number
@@ -71,6 +72,7 @@ class Builder:
     def __init__(self, plan: Plan, open_bench: OpenBench) -> None:
         self._plan = plan
         self._open_bench = open_bench
+        self._expansion = Expansion(plan.escape)
         self._context = Context(plan.recipe.context)
         self._deadline = time.monotonic() + plan.recipe.timeout_s
         self._done: dict[int, Stored] = {}
@@ -88,6 +90,7 @@ class Builder:
         bench = await self._open_bench(begun)
         try:
             for at, each in enumerate(stage.instructions):
+                await asyncio.sleep(0)  # thousands of ENV wait for nothing themselves
                 try:
                     now = await self._do(bench, now, each, f"{stage.number}-{at}", stage.number)
                 except (ImageError, SandboxError, OSError) as error:
@@ -106,6 +109,7 @@ class Builder:
                 env = dict(now.env)
                 for key, value in pairs(each.text, self._plan.escape):
                     env[key] = self._expanded(value, now)
+                check_environment(env)
                 return replace(now, env=env)
             case "ARG":
                 return replace(now, arguments=self._declared(each, now))
@@ -130,7 +134,7 @@ class Builder:
         return now
 
     def _expanded(self, text: str, now: _Now) -> str:
-        return expand(text, now.variables(), self._plan.escape)
+        return self._expansion.expand(text, now.variables())
 
     def _declared(self, each: Instruction, now: _Now) -> dict[str, str]:
         """A global argument's value counts from where the stage declares it."""
@@ -141,6 +145,7 @@ class Builder:
         if "=" in each.text:
             for key, value in pairs(each.text, self._plan.escape):
                 arguments[key] = self._expanded(value, now)
+        check_environment(arguments)
         return arguments
 
     async def _run(self, bench: Bench, now: _Now, each: Instruction, name: str) -> None:
