@@ -18,7 +18,7 @@ from trialog.proto import events as ev
 from trialog.proto.runspec import RunSpec
 from trialog.proto.tasks.config import TaskConfig
 from trialog.proto.tasks.manifest import TaskRef
-from trialog.spine.memory.blobs import MemoryBlobs
+from trialog.spine.blobs import BlobStore
 
 TRIAL = "s0-p0-n0"
 TASKS = (
@@ -90,7 +90,7 @@ SAID = document(
 
 
 async def part(
-    blobs: MemoryBlobs, said: dict[str, Any] = SAID, step: str | None = None, **more: Any
+    blobs: BlobStore, said: dict[str, Any] = SAID, step: str | None = None, **more: Any
 ) -> dict[str, Any]:
     """Return a try as a trajectory's blob names it; its document is kept."""
     atif = await blobs.put(msgspec.json.encode(said))
@@ -99,7 +99,7 @@ async def part(
 
 
 async def tried(
-    blobs: MemoryBlobs, *parts: dict[str, Any], trial_id: str = TRIAL, **more: Any
+    blobs: BlobStore, *parts: dict[str, Any], trial_id: str = TRIAL, **more: Any
 ) -> ev.TrajectoryRecorded:
     """Return a trajectory whose bytes are kept."""
     content = {"turns": [], "answer": None, "files": ["app/hello.txt"], "steps": list(parts)}
@@ -130,7 +130,7 @@ def document_of(trial_id: str, facts: Sequence[ev.Fact]) -> Doc:
 
 
 async def exported(
-    blobs: MemoryBlobs,
+    blobs: BlobStore,
     facts: Sequence[ev.Fact],
     trial_id: str = TRIAL,
     of: ExportedRun | None = None,

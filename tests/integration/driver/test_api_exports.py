@@ -132,7 +132,10 @@ async def test_tasks_have_a_reward_each_and_unscored_trials_apart(
 async def test_a_trial_shows_the_steps_of_its_task(
     api: httpx.AsyncClient, log: PostgresLog, blobs: PostgresBlobs, run_id: str
 ) -> None:
-    late = {"error": "AgentTimeoutError", "message": "the agent took more than 3 s"}
+    late: dict[str, Any] = {
+        "error": "AgentTimeoutError",
+        "message": "the agent took more than 3 s",
+    }
     part = await x.part(blobs, step="build", n_turns=2, **late)
     record = await blobs.put(x.tar({"steps/build/reward.txt": b"0.5"}, gz=True))
     facts = [
