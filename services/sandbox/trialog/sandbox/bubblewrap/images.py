@@ -16,8 +16,8 @@ from trialog.sandbox.bubblewrap.rooted import RootedSandbox
 from trialog.sandbox.bubblewrap.tools import Tools
 from trialog.sandbox.errors import ImageError, ProviderUnavailableError
 from trialog.sandbox.images import Image, ImageSpec, Recipe
+from trialog.sandbox.rootfs import reading, state
 from trialog.sandbox.rootfs import recipe as recipes
-from trialog.sandbox.rootfs import state
 from trialog.sandbox.rootfs.bases import Base
 from trialog.sandbox.rootfs.library import Library
 from trialog.sandbox.rootfs.recipe import Plan, PlannedStage
@@ -38,7 +38,7 @@ class Images:
 
     async def build(self, recipe: Recipe, open_sandbox: OpenSandbox) -> Image:
         """Return a recipe's image; see the seam. One process builds it, others wait for that."""
-        plan = await asyncio.to_thread(recipes.plan, recipe)
+        plan = await reading.in_thread(recipe.timeout_s, recipes.plan, recipe)
         known = self._store.find(plan.digest)
         if known is not None:
             return known.image
@@ -52,7 +52,7 @@ class Images:
 
     async def _make(self, plan: Plan, open_sandbox: OpenSandbox) -> Stored:
         if plan.base is not None:
-            return await self._base(plan.base)
+            return await self._base(plan.base, plan.recipe.timeout_s)
         opened = itertools.count()
 
         async def open_bench(begun: Stored) -> BuildBench:
@@ -62,14 +62,14 @@ class Images:
 
         async def base_of(stage: PlannedStage) -> Stored:
             assert not isinstance(stage.base, int)
-            return await self._base(stage.base)
+            return await self._base(stage.base, plan.recipe.timeout_s)
 
         return await Builder(plan, open_bench).build(base_of)
 
-    async def _base(self, base: Base) -> Stored:
+    async def _base(self, base: Base, timeout_s: float) -> Stored:
         """One at a time: who waits for another's unpacking holds one of few threads meanwhile."""
         async with self._unpacking:
-            return await asyncio.to_thread(self._library.base, base)
+            return await reading.in_thread(timeout_s, self._library.base, base)
 
     def find(self, digest: str) -> Stored:
         """Return an image that is here. Raises ImageError."""

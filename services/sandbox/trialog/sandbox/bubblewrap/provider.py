@@ -27,6 +27,7 @@ from trialog.sandbox.errors import (
 )
 from trialog.sandbox.images import Image, ImageSpec, Recipe
 from trialog.sandbox.provider import Capabilities, SandboxSpec, check_sandbox_id
+from trialog.sandbox.rootfs import reading
 from trialog.sandbox.rootfs import recipe as recipes
 from trialog.sandbox.rootfs.guest import Defaults
 from trialog.sandbox.rootfs.store import Stored
@@ -96,7 +97,7 @@ class BubblewrapProvider:
 
     async def identify(self, recipe: Recipe) -> str:
         """Return the digest that a recipe's image has; see the seam."""
-        return (await asyncio.to_thread(recipes.plan, recipe)).digest
+        return (await reading.in_thread(recipe.timeout_s, recipes.plan, recipe)).digest
 
     async def build(self, recipe: Recipe) -> Image:
         """Return a recipe's image; see the seam."""

@@ -127,7 +127,7 @@ class Builder:
         The identity is of its layers and settings, not its id: an import's id tells its time.
         """
         if declared(name, recipe.images) is not None:
-            name = await self._declared.name(name, dict(recipe.images))
+            name = await self._declared.name(name, dict(recipe.images), recipe.timeout_s)
         found = await self._inspect(name)
         if found is None:
             await self._pull(name, recipe)

@@ -14,7 +14,7 @@ from typing import IO
 from trialog.sandbox.docker import context
 from trialog.sandbox.docker.daemon import Daemon, DaemonError
 from trialog.sandbox.errors import ImageError
-from trialog.sandbox.rootfs import bases, oci
+from trialog.sandbox.rootfs import bases, oci, reading
 
 REPOSITORY = "trialog/base"
 _PATH = "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -30,9 +30,9 @@ class Declared:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
 
-    async def name(self, name: str, images: dict[str, str]) -> str:
+    async def name(self, name: str, images: dict[str, str], timeout_s: float) -> str:
         """Return the daemon's name of a base. Raises ImageError."""
-        base = await asyncio.to_thread(bases.resolve, name, images)
+        base = await reading.in_thread(timeout_s, bases.resolve, name, images)
         tagged = f"{REPOSITORY}:{base.identity}"
         if base.path is None:
             raise ImageError(
@@ -45,7 +45,7 @@ class Declared:
             if base.kind == "tar":
                 await self._import(base.path, base.identity)
             else:
-                await self._load(base.path, base.tag, tagged)
+                await self._load(base.path, base.tag, tagged, timeout_s)
         except (OSError, DaemonError) as error:
             raise ImageError(f"image {name}: {base.path} cannot be imported: {error}") from error
         return tagged
@@ -63,9 +63,9 @@ class Declared:
         params = {"fromSrc": "-", "repo": REPOSITORY, "tag": identity, "changes": _PATH}
         await self._daemon.do("/images/create", params, _read(path))
 
-    async def _load(self, layout: Path, tag: str, tagged: str) -> None:
+    async def _load(self, layout: Path, tag: str, tagged: str, timeout_s: float) -> None:
         with tempfile.TemporaryFile() as archive:
-            await asyncio.to_thread(_pack, layout, tag, tagged, archive)
+            await reading.in_thread(timeout_s, _pack, layout, tag, tagged, archive)
             await self._daemon.do("/images/load", {"quiet": "true"}, context.chunks(archive))
 
 
@@ -83,6 +83,6 @@ def _pack(layout: Path, tag: str, tagged: str, out: IO[bytes]) -> None:
 
 
 async def _read(path: Path) -> AsyncIterator[bytes]:
-    with await asyncio.to_thread(path.open, "rb") as file:
+    with await asyncio.to_thread(reading.regular, path) as file:
         while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
             yield chunk

@@ -11,7 +11,7 @@ from typing import Literal
 
 from trialog.proto.tasks.dockerfile import plain_name
 from trialog.sandbox.errors import ImageError
-from trialog.sandbox.rootfs import oci
+from trialog.sandbox.rootfs import oci, reading
 
 Kind = Literal["tar", "oci", "host", "scratch"]
 _digests: dict[tuple[str, int, int, int], str] = {}
@@ -63,8 +63,9 @@ def _file_digest(name: str, path: Path) -> str:
         info = path.stat()
         key = (str(path), info.st_ino, info.st_size, info.st_mtime_ns)
         if key not in _digests:
-            with path.open("rb") as file:
-                _digests[key] = hashlib.file_digest(file, "sha256").hexdigest()
+            _digests[key] = reading.sha256(path)
+    except ImageError as error:
+        raise ImageError(f"image {name!r}: {error}") from error
     except OSError as error:
         raise ImageError(f"image {name!r}: {path} cannot be read: {error.strerror}") from error
     return _digests[key]

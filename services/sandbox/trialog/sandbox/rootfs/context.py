@@ -13,10 +13,11 @@ from pathlib import Path
 
 from trialog.sandbox.bubblewrap.wire import Put
 from trialog.sandbox.errors import FileRefusedError, ImageError
-from trialog.sandbox.rootfs import beneath, transfer
+from trialog.sandbox.rootfs import beneath, reading, transfer
 from trialog.sandbox.rootfs.ignore import NAME, Ignore
 
 MAX_DEPTH = 128
+_MAX_TEXT_BYTES = 4 << 20
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -136,6 +137,7 @@ class Context:
             if depth > MAX_DEPTH:
                 raise ImageError(f"the build context is nested more than {MAX_DEPTH} folders deep")
             for name in sorted(os.listdir(folder)):
+                reading.check()
                 info = os.stat(name, dir_fd=folder, follow_symlinks=False)
                 path, left_out = prefix + name, self._ignore.leaves_out(prefix + name)
                 if not left_out:
@@ -162,6 +164,6 @@ def read_text(folder: Path, name: str) -> str:
         path = folder / name
         if not stat.S_ISREG(path.lstat().st_mode):
             raise ImageError(f"{name} is not a plain file")
-        return path.read_text("utf-8")
+        return reading.text(path, _MAX_TEXT_BYTES)
     except (OSError, UnicodeError) as error:
         raise ImageError(f"{name} cannot be read: {error}") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trialog.sandbox.errors import ImageError
 from trialog.sandbox.images import Image
-from trialog.sandbox.rootfs import oci, skeleton
+from trialog.sandbox.rootfs import oci, reading, skeleton
 from trialog.sandbox.rootfs.bases import Base
 from trialog.sandbox.rootfs.store import ImageStore, Stored
 from trialog.sandbox.rootfs.unpack import Unpacker, members
@@ -55,7 +55,8 @@ class Library:
         def fill(folder: Path) -> None:
             try:
                 with (
-                    tarfile.open(path, "r:*") as archive,
+                    reading.regular(path) as file,
+                    tarfile.open(fileobj=file, mode="r:*") as archive,
                     Unpacker(folder, self.store.base) as into,
                 ):
                     for member in members(archive, str(path)):

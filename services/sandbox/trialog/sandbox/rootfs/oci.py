@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trialog.sandbox.errors import ImageError
+from trialog.sandbox.rootfs import reading
 from trialog.sandbox.rootfs.unpack import Unpacker, inner_path, members
 
 _WHITEOUT, _OPAQUE, _AUFS = ".wh.", ".wh..wh..opq", ".wh..wh."
@@ -75,7 +75,11 @@ def unpack(layout: Path, tag: str, folder: Path, base: int | None) -> None:
         what = f"layer {descriptor['digest'][:19]}"
         try:
             _delete(blob, folder, what)
-            with tarfile.open(blob, "r:*") as archive, Unpacker(folder, base) as into:
+            with (
+                reading.regular(blob) as file,
+                tarfile.open(fileobj=file, mode="r:*") as archive,
+                Unpacker(folder, base) as into,
+            ):
                 for member in members(archive, what):
                     if not inner_path(member.name).rpartition("/")[2].startswith(_WHITEOUT):
                         into.put(archive, member)
@@ -85,7 +89,11 @@ def unpack(layout: Path, tag: str, folder: Path, base: int | None) -> None:
 
 def _delete(blob: Path, folder: Path, what: str) -> None:
     """Apply a layer's deletions first: they are of the layers below, wherever they stand in it."""
-    with tarfile.open(blob, "r:*") as archive, Unpacker(folder, None) as into:
+    with (
+        reading.regular(blob) as file,
+        tarfile.open(fileobj=file, mode="r:*") as archive,
+        Unpacker(folder, None) as into,
+    ):
         for member in members(archive, what):
             above, _, name = inner_path(member.name).rpartition("/")
             if not name.startswith(_WHITEOUT):
@@ -101,7 +109,7 @@ def _delete(blob: Path, folder: Path, what: str) -> None:
 def _manifest(layout: Path, tag: str) -> dict[str, Any]:
     """Return the descriptor of the one image that is meant."""
     try:
-        index = json.loads((layout / "index.json").read_text())
+        index = json.loads(reading.text(layout / "index.json", _MAX_JSON_BYTES))
         found = list(_images(layout, index, tag, 0))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ImageError(f"{layout} is not an OCI image layout: {error}") from error
@@ -143,8 +151,7 @@ def _blob(layout: Path, descriptor: dict[str, Any]) -> Path:
 
 def _check(blob: Path, digest: str) -> None:
     try:
-        with blob.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        found = reading.sha256(blob)
     except OSError as error:
         raise ImageError(f"{blob} cannot be read: {error.strerror}") from error
     if found != digest.partition(":")[2]:
@@ -153,11 +160,13 @@ def _check(blob: Path, digest: str) -> None:
 
 def _json(layout: Path, descriptor: dict[str, Any]) -> dict[str, Any]:
     blob = _blob(layout, descriptor)
-    _check(blob, descriptor["digest"])
-    if blob.stat().st_size > _MAX_JSON_BYTES:
-        raise ImageError(f"{blob} is too large for what it should be")
     try:
-        found = json.loads(blob.read_text())
+        if blob.stat().st_size > _MAX_JSON_BYTES:
+            raise ImageError(f"{blob} is too large for what it should be")
+        _check(blob, descriptor["digest"])
+        found = json.loads(reading.text(blob, _MAX_JSON_BYTES))
+    except OSError as error:
+        raise ImageError(f"{blob} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ImageError(f"{blob} is not JSON: {error}") from error
     return found
