@@ -70,10 +70,33 @@ void kill_tree(pid_t session) {
     for (int i = 0; i < n; i++) kill(set[i], SIGKILL);
 }
 
-static char state_of(const char *pid) {
+static char state_in(const char *stat, const char *pid, long *threads) {
     char text[1024], state = 'X', *after;
-    if (slurp(pid, "stat", text, sizeof text) && (after = strrchr(text, ')')))
-        sscanf(after + 1, " %c", &state);
+    *threads = 0;
+    if (slurp(pid, stat, text, sizeof text) && (after = strrchr(text, ')')))
+        sscanf(after + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
+               &state, threads);
+    return state;
+}
+
+/* A process's state is that of its first thread, which may have ended, or stand, before the others:
+ * it is what its least still thread is. */
+static char state_of(const char *pid) {
+    static const char order[] = "XZTtD"; /* all else moves */
+    char path[64], name[64];
+    long threads;
+    char state = state_in("stat", pid, &threads);
+    if (threads < 2) return state;
+    snprintf(path, sizeof path, "/proc/%.20s/task", pid);
+    DIR *dir = opendir(path);
+    if (!dir) return state;
+    for (struct dirent *e; strchr(order, state) && (e = readdir(dir));) {
+        if (!isdigit((unsigned char)e->d_name[0])) continue;
+        snprintf(name, sizeof name, "task/%.20s/stat", e->d_name);
+        char its = state_in(name, pid, &threads);
+        if (!strchr(order, its) || strchr(order, its) > strchr(order, state)) state = its;
+    }
+    closedir(dir);
     return state;
 }
 
