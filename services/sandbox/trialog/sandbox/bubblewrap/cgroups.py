@@ -21,6 +21,7 @@ _REMOVE_TRIES = 200
 _REMOVE_PAUSE_S = 0.005
 _PERIOD_US = 100_000
 _LEAST_QUOTA_US = 1_000  # the kernel takes no less
+_TCP_LIMIT, _TCP_SHARE = "memory.kmem.tcp.limit_in_bytes", 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,8 @@ def make(parents: Parents, name: str, limits: Limits) -> list[Path]:
         _put(group, "memory.limit_in_bytes", limits.memory_bytes)
         with contextlib.suppress(FileNotFoundError):  # no swap accounting here
             _put(group, "memory.memsw.limit_in_bytes", limits.memory_bytes)
+        with contextlib.suppress(FileNotFoundError):  # buffers of TCP have an account of their own
+            _put(group, _TCP_LIMIT, limits.memory_bytes // _TCP_SHARE)
     if parents.pids is not None:
         group = _make(parents.pids / name, made)
         _put(group, "pids.max", limits.pids)
