@@ -311,14 +311,19 @@ def _download(
             continue
         if node.kind == "symlink":
             refused.append((name, "a symlink"))
-        elif len(node.data) > limit_bytes:
+            continue
+        if len(node.data) > limit_bytes:
             refused.append((name, "above the limit"))
-        else:
-            limit_bytes -= len(node.data)
+            continue
+        try:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             (target / name).write_bytes(node.data)
-            (target / name).chmod(0o755 if node.mode & 0o100 else 0o644)
-            files.append(name)
+        except OSError as error:
+            refused.append((name, f"it cannot be kept: {error.strerror}"))
+            continue
+        limit_bytes -= len(node.data)
+        (target / name).chmod(0o755 if node.mode & 0o100 else 0o644)
+        files.append(name)
     return Pulled(tuple(files), tuple(refused), is_dir)
 
 

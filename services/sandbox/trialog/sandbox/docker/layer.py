@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from trialog.sandbox.errors import SnapshotRefusedError
+from trialog.sandbox.errors import ImageError, SnapshotRefusedError
 from trialog.sandbox.rootfs.state import (
     KEPT_FILE_BYTES,
     KEPT_TOTAL_BYTES,
@@ -54,7 +54,7 @@ def changes_of(path: Path, rest: IO[bytes]) -> list[str]:
 
 def to_state(layer: tarfile.TarFile, target: Path, limit_bytes: int) -> Snapshot:
     """Write a layer as a state and list it. Raises SnapshotRefusedError above the caps."""
-    opaque = {inner_path(member.name).rpartition("/")[0] for member in layer if _marks(member)}
+    opaque = {_inner(member.name).rpartition("/")[0] for member in layer if _marks(member)}
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with tarfile.open(aside, "w", format=tarfile.PAX_FORMAT) as out:
@@ -67,6 +67,13 @@ def to_state(layer: tarfile.TarFile, target: Path, limit_bytes: int) -> Snapshot
 
 def _marks(member: tarfile.TarInfo) -> bool:
     return member.name.rpartition("/")[2] == _HIDES
+
+
+def _inner(name: str) -> str:
+    try:
+        return inner_path(name)
+    except ImageError as error:
+        raise SnapshotRefusedError(str(error)) from error
 
 
 class _Writer:
@@ -82,7 +89,7 @@ class _Writer:
     def written(self, opaque: set[str]) -> Iterator[SnapshotEntry]:
         count = 0
         for member in self._layer:
-            path = inner_path(member.name)
+            path = _inner(member.name)
             name = path.rpartition("/")[2]
             if not path or name.startswith(_DELETED * 2) or path.split("/")[0] == _COVERED:
                 continue

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from trialog.sandbox.errors import ImageError, SnapshotRefusedError
 from trialog.sandbox.rootfs import beneath
-from trialog.sandbox.rootfs.unpack import IDS, Unpacker, inner_path, members
+from trialog.sandbox.rootfs.unpack import IDS, MAX_BYTES, MAX_PATH_BYTES, Unpacker, inner_path, members
 from trialog.sandbox.snapshot import Snapshot, SnapshotEntry
 
 MAX_DEPTH = 128
@@ -57,7 +57,7 @@ class _Packer:
 
     def __init__(self, archive: tarfile.TarFile, limit_bytes: int, base: int | None) -> None:
         self._archive = archive
-        self._limit_bytes = limit_bytes
+        self._limit_bytes = min(limit_bytes, MAX_BYTES)
         self._base = base
         self._entries: list[SnapshotEntry] = []
         self._bytes = self._kept_bytes = 0
@@ -89,6 +89,8 @@ class _Packer:
                 self._leaf(folder, name, path, info)
 
     def _add(self, entry: SnapshotEntry) -> None:
+        if len(os.fsencode(entry.path)) > MAX_PATH_BYTES:
+            raise SnapshotRefusedError(f"a path is longer than {MAX_PATH_BYTES} bytes")
         self._entries.append(entry)
         if len(self._entries) > MAX_ENTRIES:
             raise SnapshotRefusedError(f"more than {MAX_ENTRIES} files and folders were left")

@@ -7,6 +7,7 @@ sizes are checked here, since nothing inside is trusted.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import Self
 
 from trialog.sandbox.bubblewrap import wire
 from trialog.sandbox.bubblewrap.wire import Listed, Put
-from trialog.sandbox.errors import FileMissingError, FileRefusedError
+from trialog.sandbox.errors import FileMissingError, FileRefusedError, SandboxError
 from trialog.sandbox.images import Pulled
 from trialog.sandbox.rootfs import beneath
 
@@ -24,6 +25,10 @@ _BATCH_BYTES = 8 << 20
 _CHUNK_BYTES = 4 << 20
 _MAX_NAME_BYTES = 255
 _MAX_DEPTH = 128
+# Taken out, a path still fits below another folder: of this host, or of a verifier's sandbox.
+MAX_PATH_BYTES = 2_000
+# What is wrong with this host, not with an entry: without it, too little would be graded.
+_OURS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
 
 Ask = Callable[[bytes], Awaitable[bytes]]
 
@@ -108,7 +113,11 @@ def _next_batch(entries: Iterator[Put]) -> list[bytes]:
 async def download(
     ask: Ask, source: str, target: Path, limit_bytes: int, exclude: Sequence[str]
 ) -> Pulled:
-    """Copy a file or folder to an empty or missing folder of the host, as plain files."""
+    """Copy a file or folder to an empty or missing folder of the host, as plain files.
+
+    An entry that cannot be kept is refused, alone. Raises FileMissingError, and SandboxError where
+    this host has no room for what may be kept.
+    """
     request = wire.list_request(source, MAX_ENTRIES, exclude)
     await asyncio.to_thread(target.mkdir, parents=True, exist_ok=True)
     try:
@@ -129,6 +138,10 @@ async def download(
                 took = await _pull(ask, found, target / path, entry, left)
             except (FileExistsError, NotADirectoryError, IsADirectoryError):
                 took = "listed twice: it was changed at that moment"
+            except OSError as error:
+                if error.errno in _OURS:
+                    raise SandboxError(f"{found} cannot be kept: {error.strerror}") from error
+                took = f"it cannot be kept: {error.strerror}"
             if isinstance(took, str):
                 why = took
             else:
@@ -149,6 +162,8 @@ def _refusal(entry: Listed, path: str, left: int) -> str | None:
         longest = max(len(part.encode()) for part in parts)
     except UnicodeEncodeError:
         return "its name is not UTF-8"
+    if len(path.encode()) > MAX_PATH_BYTES or len(parts) > _MAX_DEPTH:
+        return "its path is too long"
     if longest > _MAX_NAME_BYTES or any(part in ("", ".", "..") for part in parts):
         return "its name is not acceptable"
     if entry.kind == "l":

@@ -7,12 +7,13 @@ import io
 import tarfile
 from pathlib import Path
 
-from trialog.sandbox.errors import FileRefusedError, SandboxError
+from trialog.sandbox.errors import SandboxError
 from trialog.sandbox.images import ImageSandbox
 from trialog.sandbox.trials.plan import VERIFIER_LOGS
 from trialog.spine import telemetry
 
 MAX_BYTES = 16 << 20
+_LEFT_OUT = "left-out.txt"
 
 
 async def take(sandbox: ImageSandbox, folder: Path) -> None:
@@ -22,12 +23,11 @@ async def take(sandbox: ImageSandbox, folder: Path) -> None:
     """
     try:
         pulled = await sandbox.download(VERIFIER_LOGS, folder, MAX_BYTES)
-    except (FileRefusedError, SandboxError) as error:
+        if pulled.refused:
+            named = "".join(f"{path}: {reason}\n" for path, reason in pulled.refused[:100])
+            (folder / _LEFT_OUT).write_text(named, "utf-8", "backslashreplace")
+    except (SandboxError, OSError) as error:
         telemetry.logger().warning("a verifier's folder cannot be kept", reason=str(error))
-        return
-    if pulled.refused:
-        named = "".join(f"{path}: {reason}\n" for path, reason in pulled.refused[:100])
-        (folder / "left-out.txt").write_text(named, "utf-8", "backslashreplace")
 
 
 def pack(folder: Path) -> bytes:
@@ -52,6 +52,9 @@ def _add(tar: tarfile.TarFile, folder: Path, path: Path) -> None:
 
 
 def unpack(packed: bytes, folder: Path) -> None:
-    """Write the files of a blob that ``pack`` made into a folder."""
-    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as tar:
+    """Write the files of a blob that ``pack`` made into a folder.
+
+    One that does not fit there is left out: the rewards beside it count all the same.
+    """
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz", errorlevel=0) as tar:
         tar.extractall(folder, filter="data")
