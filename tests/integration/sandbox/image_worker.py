@@ -1,6 +1,6 @@
 """A worker process for tests to kill, with a sandbox from an image.
 
-Usage: image_worker.py ROOT SANDBOX_ID ORPHAN_S (started | building | saving)
+Usage: image_worker.py ROOT SANDBOX_ID ORPHAN_S (started | building | saving | unsaved | saved)
 """
 
 from __future__ import annotations
@@ -27,9 +27,14 @@ async def main(root: str, sandbox_id: str, orphan_s: str, phase: str) -> None:
         building.cancel()
         return
     image = await provider.build(RECIPE)
-    sandbox = await provider.start(sandbox_id, ImageSpec(image.digest, env={"KEPT": "env"}))
+    resumable = phase not in ("unsaved", "saved")
+    rooted.UNSAVED_ORPHAN_S = 0.3
+    spec = ImageSpec(image.digest, env={"KEPT": "env"}, resumable=resumable)
+    sandbox = await provider.start(sandbox_id, spec)
     script = "(while :; do date > /beat; done) > /dev/null 2>&1 & od -An -N8 -tx8 /dev/urandom"
     result = await sandbox.exec("first", ["sh", "-c", script])
+    if phase == "saved":
+        await sandbox.save(Path(root) / "state", 1 << 20)
     if phase == "saving":
         loop, begun = asyncio.get_running_loop(), asyncio.Event()
 

@@ -160,6 +160,23 @@ async def test_an_orphan_ends_after_its_time_and_is_swept(
         await provider.resume("theirs")
 
 
+async def test_an_orphan_that_was_not_saved_ends_at_once(
+    provider: BubblewrapProvider, root: Path
+) -> None:
+    saved = await start(root, "saved", 60, "saved")
+    await saved.kill()
+    (kept,) = nonces(root)
+    unsaved = await start(root, "unsaved", 60, "unsaved")
+    (nonce,) = {*nonces(root)} - {kept}
+    await unsaved.kill()
+    await asyncio.to_thread(until, lambda: not any(n.isdigit() for n in left_of(nonce)))
+    sandbox = await provider.resume("saved")
+    again = await sandbox.exec("first", ["sh", "-c", "echo rerun"])
+    assert again.stdout.strip() == saved.said.strip()
+    await sandbox.destroy()
+    assert await provider.sweep([]) == ["unsaved"]
+
+
 async def test_a_save_that_was_cut_off_lets_all_go_on(
     provider: BubblewrapProvider, root: Path
 ) -> None:

@@ -23,6 +23,7 @@ from trialog.sandbox.snapshot import Snapshot
 
 Network = Literal["none", "public"]
 User = str | int
+UNSAVED_ORPHAN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ class ImageSpec:
 
     ``states`` are files that ``save`` wrote, laid over the image in their order: the sandbox begins
     as the saved one was left, without its processes. ``env``, ``workdir`` and ``user`` are the
-    defaults of its commands (None: the image's).
+    defaults of its commands (None: the image's). One that is not ``resumable`` is worth nothing to
+    another worker before it was saved: until then it outlives its own by UNSAVED_ORPHAN_S at most.
     """
 
     image: str
@@ -67,6 +69,7 @@ class ImageSpec:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     workdir: str | None = None
     user: User | None = None
+    resumable: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,8 @@ class BubblewrapProvider:
             sandbox_id, spec.image, partial(self._root_in, spec, stored, self._orphan_s)
         )
         assert isinstance(made, RootedSandbox)
+        if not spec.resumable:
+            await made.end_soon_unless_saved()
         return made
 
     def _check_refused(self) -> None:

@@ -14,7 +14,7 @@ from trialog.sandbox.bubblewrap import overlay, wire
 from trialog.sandbox.bubblewrap.home import Home, Rooted
 from trialog.sandbox.bubblewrap.living import Living
 from trialog.sandbox.errors import SandboxGoneError
-from trialog.sandbox.images import Image, Pulled, User
+from trialog.sandbox.images import UNSAVED_ORPHAN_S, Image, Pulled, User
 from trialog.sandbox.provider import DEFAULT_TIMEOUT_S, ExecResult
 from trialog.sandbox.rootfs import state
 from trialog.sandbox.rootfs.guest import Guest
@@ -45,6 +45,7 @@ class RootedSandbox(Living):
         self._woken = asyncio.Event()
         self._over_disk = 0
         self._saving = asyncio.Lock()
+        self._saved = False
         self._watching: asyncio.Task[None] | None = None
 
     @property
@@ -129,8 +130,15 @@ class RootedSandbox(Living):
                 state.pack, self._home.upper, target, limit_bytes, base=base
             )
             snapshot = await _to_its_end(packing)
+            await channel.ask(wire.orphan_request(None))
             await channel.ask(bytes([wire.Op.THAW]))
+        self._saved = True
         return snapshot
+
+    async def end_soon_unless_saved(self) -> None:
+        """Shorten what it outlives us by until ``save``: nobody goes on in it before that."""
+        if self._process is not None and not self._saved:
+            await self._ask(wire.orphan_request(UNSAVED_ORPHAN_S))
 
     async def ask(self, request: bytes) -> bytes:
         """Send a request to PID 1 and return its reply; for the builder."""
@@ -174,12 +182,18 @@ class RootedSandbox(Living):
                     await asyncio.sleep(_LOOK_S)  # a new command has written nothing yet
                 self._woken.clear()
                 began = time.perf_counter()
-                used = await asyncio.to_thread(overlay.usage, self._home.upper)
+                used_bytes, entries = await self._used()
                 took = time.perf_counter() - began
-                if used.disk_bytes > self.limits.disk_bytes or used.entries > self.max_entries:
+                if used_bytes > self.limits.disk_bytes or entries > self.max_entries:
                     self._over_disk += 1
                     await self.kill_all()
                 pause = max(_LOOK_S if self._running else _IDLE_LOOK_S, took * _LOOK_SHARE)
+
+    async def _used(self) -> tuple[int, int]:
+        """Measure the upper folder, and what has no name in it any more and is open still."""
+        unlinked = wire.unlinked_bytes(await self._ask(bytes([wire.Op.UNLINKED])))
+        used = await asyncio.to_thread(overlay.usage, self._home.upper)
+        return used.disk_bytes + unlinked, used.entries
 
 
 async def _to_its_end(work: Coroutine[Any, Any, Snapshot]) -> Snapshot:

@@ -86,6 +86,8 @@ class BubblewrapSandbox(Living):
             if done:
                 return False
             used = await asyncio.to_thread(overlay.usage, self._home.upper)
-            if used.disk_bytes > self.limits.disk_bytes or used.entries > overlay.MAX_ENTRIES:
+            unlinked = wire.unlinked_bytes(await self._ask(bytes([wire.Op.UNLINKED])))
+            used_bytes = used.disk_bytes + unlinked
+            if used_bytes > self.limits.disk_bytes or used.entries > overlay.MAX_ENTRIES:
                 await self.kill_all()
                 return True

@@ -14,6 +14,7 @@ from trialog.sandbox.rootfs.unpack import IDS
 INIT_INSIDE = "/dev/.init"
 STAGE = "/tmp"  # noqa: S108 - as init/init.h has it
 # Docker's default, without devices and raw packets; they count in the sandbox's namespace only.
+# With the last one PID 1 sees open files of other users; it hands that on to nobody.
 CAPABILITIES = (
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",
@@ -26,6 +27,7 @@ CAPABILITIES = (
     "CAP_SETPCAP",
     "CAP_SETUID",
     "CAP_SYS_CHROOT",
+    "CAP_SYS_PTRACE",
 )
 _OPEN_FILES = 65_536
 

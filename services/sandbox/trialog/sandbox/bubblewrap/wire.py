@@ -37,6 +37,8 @@ class Op(enum.IntEnum):
     LIST = 10
     CHUNK = 11
     PUT = 12
+    UNLINKED = 14
+    ORPHAN = 15
 
 
 class _Status(enum.IntEnum):
@@ -175,6 +177,20 @@ def count(body: bytes) -> int:
         raise SandboxGoneError(f"the sandbox's init refused: {_message(body)}")
     (number,) = struct.unpack_from(">I", body, 1)
     return number
+
+
+def unlinked_bytes(body: bytes) -> int:
+    """Return the bytes in a reply to UNLINKED."""
+    if body[0] != _Status.OK:
+        raise SandboxGoneError(f"the sandbox's init refused: {_message(body)}")
+    (number,) = struct.unpack_from(">Q", body, 1)
+    return number
+
+
+def orphan_request(orphan_s: float | None) -> bytes:
+    """Return the body of a request to live that long without a worker; None: as started with."""
+    orphan_ms = _MAX_U32 if orphan_s is None else min(int(orphan_s * 1000), _MAX_U32)
+    return bytes([Op.ORPHAN]) + struct.pack(">I", orphan_ms)
 
 
 def file_bytes(path: str, body: bytes) -> bytes:

@@ -15,6 +15,8 @@ INIT = "init"
 LABEL = "org.trialog."
 # Of Docker's default capabilities these two are taken: devices and raw packets are no task's need.
 _DROPPED = ("MKNOD", "NET_RAW")
+# For PID 1 alone, which takes it from all that it starts: to see what others have open.
+_ADDED = ("SYS_PTRACE",)
 # What the daemon makes read-only of itself; naming one path replaces its whole list.
 _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 # With cgroup v1 the folder of the controllers can be a writable tmpfs, beside which no limit holds.
@@ -78,6 +80,7 @@ def settings(
             "AutoRemove": True,
             "LogConfig": {"Type": "none"},
             "CapDrop": list(_DROPPED),
+            "CapAdd": list(_ADDED),
             "SecurityOpt": ["no-new-privileges"],
             "ReadonlyPaths": [*_READ_ONLY, _CGROUPS],
             "Memory": limits.memory_bytes,

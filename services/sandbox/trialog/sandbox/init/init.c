@@ -6,7 +6,7 @@
  * It listens on a socket handed in and answers the requests of enum op, one file each. A command
  * ends when its process exits, not when its pipes do. Results are kept by exec id: a repeated id is
  * answered from them, or waits for the run that is under way. When no connection has been open for
- * ORPHAN_MS it exits, and the kernel kills everything inside with it.
+ * ORPHAN_MS (OP_ORPHAN: less) it exits, and the kernel kills everything inside with it.
  */
 #define _GNU_SOURCE
 #include "init.h"
@@ -122,6 +122,18 @@ static void handle(struct conn *c, unsigned char *data, size_t len) {
         break;
     case OP_PUT:
         tree_put(&body, &reply);
+        break;
+    case OP_UNLINKED: {
+        uint64_t bytes = unlinked_bytes();
+        buf_add(&reply, "", 1);
+        buf_u32(&reply, (uint32_t)(bytes >> 32));
+        buf_u32(&reply, (uint32_t)bytes);
+        break;
+    }
+    case OP_ORPHAN: /* request: u32 ms; never more than it was started with */
+        settings.orphan_ms = take_u32(&body);
+        if (settings.orphan_ms > settings.most_ms) settings.orphan_ms = settings.most_ms;
+        buf_add(&reply, "", 1);
         break;
     }
     if (!reply.len) {
@@ -239,6 +251,7 @@ int main(int argc, char **argv) {
     settings = (struct settings){
         .listen_fd = atoi(argv[1]),
         .orphan_ms = atoll(argv[2]),
+        .most_ms = atoll(argv[2]),
         .keep_bytes = strtoull(argv[3], NULL, 10),
         .watch_bytes = atoll(argv[4]),
         .watch_pids = atoll(argv[5]),

@@ -12,7 +12,8 @@
 
 enum op {
     OP_PING = 1, OP_EXEC, OP_KILL_ALL, OP_READ, OP_WRITE, OP_EXIT,
-    OP_COUNT, OP_FREEZE, OP_THAW, OP_LIST, OP_CHUNK, OP_PUT
+    OP_COUNT, OP_FREEZE, OP_THAW, OP_LIST, OP_CHUNK, OP_PUT,
+    OP_UNLINKED = 14, OP_ORPHAN
 };
 enum status { ST_OK, ST_BAD, ST_DROPPED, ST_MISSING, ST_REFUSED };
 enum flag { FLAG_TRUNCATED = 1, FLAG_TIMED_OUT = 2, FLAG_MEMORY = 4, FLAG_PIDS = 8 };
@@ -33,6 +34,7 @@ struct cursor {
 struct settings {
     int listen_fd;
     int64_t orphan_ms;  /* how long to live without any connection */
+    int64_t most_ms;    /* the longest that this may be */
     size_t keep_bytes;  /* output kept for all ended commands together */
     int64_t watch_bytes; /* resident bytes above which all is killed; 0: a cgroup holds the limit */
     int64_t watch_pids;  /* processes above which all is killed; 0: a cgroup holds the limit */
@@ -78,6 +80,9 @@ int64_t count_beside(const char *states);
 int freeze_everything(void);
 void stand_if_frozen(pid_t pid);
 void thaw_everything(void);
+
+/* unlinked.c */
+uint64_t unlinked_bytes(void);
 
 /* users.c */
 void drop_what_is_not_needed(void);

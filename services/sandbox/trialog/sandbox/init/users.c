@@ -17,14 +17,16 @@
 #define MAX_GROUPS 64
 #define MAX_FILE (4u << 20)
 
-/* bubblewrap leaves the bounding set full, and what it grants inheritable: keep neither. */
+/* bubblewrap leaves the bounding set full, and what it grants inheritable: keep neither. Looking
+ * into other users' processes is ours alone: no command gets it. */
 void drop_what_is_not_needed(void) {
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct has[2];
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     if (syscall(SYS_capget, &head, has)) return;
     for (unsigned cap = 0; cap < 64; cap++)
-        if (!(has[cap / 32].permitted & 1u << cap % 32)) prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
+        if (cap == CAP_SYS_PTRACE || !(has[cap / 32].permitted & 1u << cap % 32))
+            prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
     has[0].inheritable = has[1].inheritable = 0;
     syscall(SYS_capset, &head, has);
 }

@@ -76,17 +76,19 @@ class Host:
         place: Place,
         network: Network,
         states: Sequence[Path] = (),
+        *,
+        resumable: bool = True,
     ) -> ImageSandbox:
         """Return a running sandbox of a place, over the states that were saved of another.
 
         An image that was here and is gone is built again. Raises ImageError, SandboxError.
         """
         try:
-            return await self._start(spec, sandbox_id, place, network, states)
+            return await self._start(spec, sandbox_id, place, network, states, resumable)
         except ImageError:
             if self._images.pop(_key(spec, place), None) is None:
                 raise
-            return await self._start(spec, sandbox_id, place, network, states)
+            return await self._start(spec, sandbox_id, place, network, states, resumable)
 
     async def _start(
         self,
@@ -95,10 +97,19 @@ class Host:
         place: Place,
         network: Network,
         states: Sequence[Path],
+        resumable: bool,
     ) -> ImageSandbox:
         image = await self.image(spec, place)
         env, workdir = place.environment.env, place.environment.workdir
-        made_of = ImageSpec(image.digest, place.limits, network, tuple(states), env, workdir)
+        made_of = ImageSpec(
+            image.digest,
+            place.limits,
+            network,
+            tuple(states),
+            env,
+            workdir,
+            resumable=resumable,
+        )
         # A large state is work for the disk, and others need not wait for it.
         is_large = bool(states) and await asyncio.to_thread(_size, states) > _LARGE_BYTES
         async with nullcontext() if is_large else self._turns:

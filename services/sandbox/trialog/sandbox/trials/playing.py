@@ -60,7 +60,8 @@ async def play(trial: Trial, requested: ev.TrialRequested) -> Played:
     await _check_image(trial, requested.world_digest)
     # The fence makes the name new for each claim: a late life of an old one is not met.
     name = trial.sandbox_id(trial.held.fence)
-    sandbox = await host.start(spec, name, place, allowed(trial.plan.network, spec.network))
+    network = allowed(trial.plan.network, spec.network)
+    sandbox = await host.start(spec, name, place, network, resumable=False)
     try:
         ready = await setup.make_ready(sandbox, place.environment.workdir)
         await setup.wait_for_health(sandbox, place.environment.healthcheck, "image")
