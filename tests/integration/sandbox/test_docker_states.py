@@ -60,6 +60,18 @@ async def test_a_state_starts_as_it_was_left(provider: DockerProvider, tmp_path:
     assert again.digest() == snapshot.digest()
 
 
+async def test_where_nothing_was_written_there_is_nothing(
+    provider: DockerProvider, tmp_path: Path
+) -> None:
+    image = await build(provider, tmp_path / "c", TEXT)
+    sandbox = await provider.start("one", ImageSpec(image.digest))
+    assert (await sandbox.save(tmp_path / "state", 1000)).entries == ()
+    await sh(sandbox, "1", "echo x > /etc/hosts")
+    assert (await sandbox.save(tmp_path / "state", 1000)).files_written() == ["etc/hosts"]
+    again = await provider.start("two", ImageSpec(image.digest, states=(tmp_path / "state",)))
+    assert await again.read("/etc/hosts", 100) == b"x\n"
+
+
 async def test_what_an_image_calls_a_volume_is_saved(
     provider: DockerProvider, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ class Op(enum.IntEnum):
     LIST = 10
     CHUNK = 11
     PUT = 12
+    STAT = 13
     UNLINKED = 14
     ORPHAN = 15
 
@@ -147,9 +148,36 @@ def listing(path: str, body: bytes) -> tuple[list[Listed], bool]:
 
 
 @dataclass(frozen=True, slots=True)
+class Stat:
+    """What a path is: f (file), d (folder), o (other), or - (missing, or behind a symlink)."""
+
+    kind: str
+    mode: int
+    uid: int
+    gid: int
+    size: int
+    disk_bytes: int
+    mtime: int
+
+
+def stat_request(paths: Sequence[str]) -> bytes:
+    """Return the body of a request for what paths are."""
+    return bytes([Op.STAT]) + _list(paths)
+
+
+def stats(body: bytes) -> list[Stat]:
+    """Return what the paths of a request are, in their order. Raises SandboxGoneError."""
+    if body[0] != _Status.OK:
+        raise SandboxGoneError(f"the sandbox's init refused: {_message(body)}")
+    found = struct.iter_unpack(">cIIIQQQ", _take(body, 1)[0])
+    return [Stat(kind.decode(), *numbers) for kind, *numbers in found]
+
+
+@dataclass(frozen=True, slots=True)
 class Put:
-    """One path to put in place: d (folder), m (folder unless there), f (file), a (more of a file),
-    l (symlink, ``data`` its target). Without an owner it is PID 1's."""
+    """One path to put in place: d (folder), m (folder unless there), f (file), w (a file's content
+    where it stands), a (more of a file), l (symlink, ``data`` its target). Without an owner it is
+    PID 1's."""
 
     kind: str
     path: str

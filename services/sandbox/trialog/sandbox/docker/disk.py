@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trialog.sandbox.bubblewrap import overlay
+from trialog.sandbox.docker import mounted
 from trialog.sandbox.errors import SandboxGoneError
 from trialog.sandbox.provider import ExecResult
 from trialog.sandbox.rootfs import state
@@ -40,12 +41,12 @@ class Disk(Protocol):
         """Lay saved states into a container in which only PID 1 runs. Raises ImageError."""
         ...
 
-    async def save(self, target: Path, limit_bytes: int) -> Snapshot:
+    async def save(self, target: Path, limit_bytes: int, instead: state.Instead) -> Snapshot:
         """Write all to a file; processes must stand still."""
         ...
 
-    async def too_much(self) -> bool:
-        """Look once whether there is more than the limit."""
+    async def too_much(self, beside_bytes: int) -> bool:
+        """Look once whether there is more than the limit, with what lies elsewhere."""
         ...
 
 
@@ -66,22 +67,28 @@ class Upper:
 
     async def before_start(self, states: Sequence[Path]) -> None:
         """Fill the layer; see ``Disk``."""
-        await asyncio.to_thread(state.unpack, states, self._upper, base=0, opaque=OPAQUE)
+        left_out = mounted.NAMES
+        await asyncio.to_thread(
+            state.unpack, states, self._upper, base=0, opaque=OPAQUE, left_out=left_out
+        )
 
     async def after_start(self, states: Sequence[Path], run_init: RunInit) -> None:
         """Nothing is left to do."""
 
-    async def save(self, target: Path, limit_bytes: int) -> Snapshot:
+    async def save(self, target: Path, limit_bytes: int, instead: state.Instead) -> Snapshot:
         """Read the layer; see ``Disk``."""
-        return await asyncio.to_thread(state.pack, self._upper, target, limit_bytes, base=0)
+        return await asyncio.to_thread(
+            state.pack, self._upper, target, limit_bytes, base=0, instead=instead
+        )
 
-    async def too_much(self) -> bool:
+    async def too_much(self, beside_bytes: int) -> bool:
         """Measure the layer; see ``Disk``."""
         try:
             used = await asyncio.to_thread(overlay.usage, self._upper)
         except FileNotFoundError:  # the container is gone, and so is what it wrote
             return False
-        return used.disk_bytes > self._limit_bytes or used.entries > overlay.MAX_ENTRIES
+        used_bytes = used.disk_bytes + beside_bytes
+        return used_bytes > self._limit_bytes or used.entries > overlay.MAX_ENTRIES
 
 
 class Watch:
@@ -91,8 +98,14 @@ class Watch:
     There is no quota, so between two looks more can be written than may be. ``overflows`` counts.
     """
 
-    def __init__(self, disk: Disk, kill_all: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        beside_bytes: Callable[[], Awaitable[int]],
+        kill_all: Callable[[], Awaitable[None]],
+    ) -> None:
         self._disk = disk
+        self._beside_bytes = beside_bytes
         self._kill_all = kill_all
         self._begun = asyncio.Event()
         self._running = 0
@@ -122,7 +135,7 @@ class Watch:
                     await asyncio.sleep(_LOOK_S)  # a new command has written nothing yet
                 self._begun.clear()
                 began = time.perf_counter()
-                if await self._disk.too_much():
+                if await self._disk.too_much(await self._beside_bytes()):
                     self.overflows += 1
                     await self._kill_all()
                 # A large folder takes long to look at, and others want to work as well.

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Self
 
 from trialog.sandbox.docker.container import INIT
+from trialog.sandbox.docker.mounted import Begun
 from trialog.sandbox.errors import SandboxBusyError, SandboxGoneError
 from trialog.sandbox.images import Image, User
 from trialog.sandbox.provider import Limits
@@ -35,7 +36,8 @@ _UNLOCKED_GRACE_S = 60.0
 @dataclass(frozen=True, slots=True)
 class Record:
     """What a later worker must know. ``container`` is the daemon's id, ``upper`` its overlay's
-    upper folder where this process may read it (else empty)."""
+    upper folder where this process may read it (else empty), ``mounted`` how the daemon's own files
+    were before any command ran. It is written when a command may run."""
 
     image: Image
     limits: Limits
@@ -44,6 +46,7 @@ class Record:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     workdir: str = "/"
     user: User = 0
+    mounted: Begun = field(default_factory=lambda: Begun({}))
 
     def to_json(self) -> str:
         """Return the text kept in the folder."""
@@ -54,7 +57,7 @@ class Record:
         """Read ``to_json()`` back. Raises ValueError, KeyError or TypeError on anything else."""
         raw = json.loads(text)
         image, limits = Image(**raw.pop("image")), Limits(**raw.pop("limits"))
-        return cls(image=image, limits=limits, **raw)
+        return cls(image=image, limits=limits, mounted=Begun(**raw.pop("mounted")), **raw)
 
 
 class Folder:

@@ -10,7 +10,7 @@ import hashlib
 import io
 import os
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -22,8 +22,10 @@ from trialog.sandbox.rootfs.state import (
     MAX_DEPTH,
     MAX_ENTRIES,
     OPAQUE,
+    Instead,
+    without,
 )
-from trialog.sandbox.rootfs.unpack import inner_path, members
+from trialog.sandbox.rootfs.unpack import inner_path
 from trialog.sandbox.snapshot import Snapshot, SnapshotEntry
 
 _DELETED, _HIDES = ".wh.", ".wh..wh..opq"
@@ -32,17 +34,19 @@ _COVERED = "dev"
 _HEADER = f"SCHILY.xattr.{OPAQUE}"
 
 
-def changes_of(path: Path, rest: IO[bytes]) -> list[str]:
-    """Return what a state deletes, and write an archive of what it puts in place.
+def changes_of(path: Path, rest: IO[bytes], left_out: Collection[str] = ()) -> list[str]:
+    """Return what a state deletes, and write an archive of what it puts in place, but for some
+    paths.
 
-    A folder that hides the image's is deleted first. Raises ImageError, OSError, TarError.
+    A folder that hides the image's is deleted first. Raises ImageError, OSError, TarError, KeyError
+    where a hard link leads to nothing.
     """
     deleted: list[str] = []
     with (
         tarfile.open(path, "r:") as archive,
         tarfile.open(fileobj=rest, mode="w", format=tarfile.PAX_FORMAT) as out,
     ):
-        for member in members(archive, f"state {path.name}"):
+        for member in without(left_out, archive, f"state {path.name}"):
             name = inner_path(member.name)
             if member.ischr() or _HEADER in member.pax_headers:
                 deleted.append(name)
@@ -52,13 +56,18 @@ def changes_of(path: Path, rest: IO[bytes]) -> list[str]:
     return deleted
 
 
-def to_state(layer: tarfile.TarFile, target: Path, limit_bytes: int) -> Snapshot:
+def to_state(
+    layer: tarfile.TarFile, target: Path, limit_bytes: int, instead: Instead | None = None
+) -> Snapshot:
     """Write a layer as a state and list it. Raises SnapshotRefusedError above the caps."""
     opaque = {_inner(member.name).rpartition("/")[0] for member in layer if _marks(member)}
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with tarfile.open(aside, "w", format=tarfile.PAX_FORMAT) as out:
-            entries = list(_Writer(layer, out, limit_bytes).written(opaque))
+            writer = _Writer(layer, out, limit_bytes)
+            entries = list(writer.written(opaque, instead.names if instead else ()))
+            if instead is not None:
+                entries += writer.added(instead.archive, opaque)
         aside.replace(target)
     finally:
         aside.unlink(missing_ok=True)
@@ -85,13 +94,16 @@ class _Writer:
         self._limit_bytes = limit_bytes
         self._bytes = self._kept_bytes = 0
         self._files: dict[str, SnapshotEntry] = {}
+        self._folders: set[str] = set()
 
-    def written(self, opaque: set[str]) -> Iterator[SnapshotEntry]:
+    def written(self, opaque: set[str], left_out: Collection[str]) -> Iterator[SnapshotEntry]:
         count = 0
         for member in self._layer:
             path = _inner(member.name)
-            name = path.rpartition("/")[2]
+            above, _, name = path.rpartition("/")
             if not path or name.startswith(_DELETED * 2) or path.split("/")[0] == _COVERED:
+                continue
+            if f"{above}/{name.removeprefix(_DELETED)}" in left_out:
                 continue
             count += 1
             if count > MAX_ENTRIES:
@@ -105,6 +117,17 @@ class _Writer:
             else:
                 yield self._leaf(member, path)
 
+    def added(self, archive: tarfile.TarFile, opaque: set[str]) -> Iterator[SnapshotEntry]:
+        """Go on with what another archive has; see ``Instead``."""
+        self._layer = archive
+        for member in archive:
+            if member.isreg():
+                yield self._leaf(member, member.name)
+            elif member.isdir() and member.name not in self._folders:
+                yield from self._folder(member, member.name, hides=False)
+            elif member.ischr() and member.name.rpartition("/")[0] not in opaque:
+                yield self._delete(member.name)
+
     def _delete(self, path: str) -> SnapshotEntry:
         mark = tarfile.TarInfo(path)
         mark.type = tarfile.CHRTYPE
@@ -113,6 +136,7 @@ class _Writer:
 
     def _folder(self, member: tarfile.TarInfo, path: str, hides: bool) -> Iterator[SnapshotEntry]:
         copied = _copied(member, path)
+        self._folders.add(path)
         if hides:
             copied.pax_headers = {_HEADER: "y"}
             yield SnapshotEntry(path, "deleted", mode=0)

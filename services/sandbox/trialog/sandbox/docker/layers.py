@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import tarfile
 import tempfile
@@ -15,11 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from trialog.sandbox.docker import context
+from trialog.sandbox.docker import context, mounted
 from trialog.sandbox.docker.daemon import Daemon, DaemonError
 from trialog.sandbox.docker.disk import RunInit
 from trialog.sandbox.docker.layer import changes_of, to_state
 from trialog.sandbox.errors import ImageError, ProviderUnavailableError, SandboxGoneError
+from trialog.sandbox.rootfs.state import Instead
 from trialog.sandbox.snapshot import Snapshot
 
 
@@ -39,8 +41,8 @@ class Layers:
         for number, path in enumerate(states):
             with tempfile.TemporaryFile() as rest:
                 try:
-                    deleted = await asyncio.to_thread(changes_of, path, rest)
-                except (tarfile.TarError, OSError, EOFError) as error:
+                    deleted = await asyncio.to_thread(changes_of, path, rest, mounted.NAMES)
+                except (tarfile.TarError, OSError, EOFError, KeyError) as error:
                     raise ImageError(f"state {path} cannot be unpacked: {error}") from error
                 paths = b"".join(
                     b"/" + name.encode("utf-8", "surrogateescape") + b"\0" for name in deleted
@@ -59,11 +61,11 @@ class Layers:
         except DaemonError as error:
             raise ImageError(f"state {path} cannot be unpacked: {error}") from error
 
-    async def save(self, target: Path, limit_bytes: int) -> Snapshot:
+    async def save(self, target: Path, limit_bytes: int, instead: Instead) -> Snapshot:
         """Take the last layer of an image made of the container; see ``Disk``."""
         with tempfile.TemporaryFile(dir=target.parent) as archive:
             await self._fetch(archive)
-            return await asyncio.to_thread(_to_state, archive, target, limit_bytes)
+            return await asyncio.to_thread(_to_state, archive, target, limit_bytes, instead)
 
     async def _fetch(self, archive: IO[bytes]) -> None:
         try:
@@ -82,23 +84,33 @@ class Layers:
         with contextlib.suppress(DaemonError):
             await self._daemon.ask("DELETE", f"/images/{image}", params={"force": "true"})
 
-    async def too_much(self) -> bool:
+    async def too_much(self, beside_bytes: int) -> bool:
         """Let the daemon measure; see ``Disk``."""
         path = f"/containers/{self._container}/json"
         # It is gone, and so is what it wrote; or the daemon is, for now.
         with contextlib.suppress(DaemonError, ProviderUnavailableError):
             seen = await self._daemon.ask("GET", path, params={"size": "true"})
-            return int(seen.get("SizeRw") or 0) > self._limit_bytes
+            return int(seen.get("SizeRw") or 0) + beside_bytes > self._limit_bytes
         return False
 
 
-def _to_state(archive: IO[bytes], target: Path, limit_bytes: int) -> Snapshot:
+def _to_state(archive: IO[bytes], target: Path, limit_bytes: int, instead: Instead) -> Snapshot:
     archive.seek(0)
     with tarfile.open(fileobj=archive) as image:
-        manifest = image.extractfile("manifest.json")
-        assert manifest is not None, "the daemon's archive of an image has a manifest"
-        last = json.load(manifest)[0]["Layers"][-1]
-        layer = image.extractfile(last)
-        assert layer is not None, "the daemon's archive of an image has its layers"
+        manifest = json.load(_file(image, "manifest.json"))[0]
+        # Where nothing was written there is no layer: the last one is the image's own.
+        history = json.load(_file(image, manifest["Config"]))["history"]
+        written = not history[-1].get("empty_layer")
+        layer = _file(image, manifest["Layers"][-1]) if written else _nothing()
         with layer, tarfile.open(fileobj=layer) as content:
-            return to_state(content, target, limit_bytes)
+            return to_state(content, target, limit_bytes, instead)
+
+
+def _file(image: tarfile.TarFile, name: str) -> IO[bytes]:
+    found = image.extractfile(name)
+    assert found is not None, f"the daemon's archive of an image has {name}"
+    return found
+
+
+def _nothing() -> IO[bytes]:
+    return io.BytesIO(bytes(tarfile.RECORDSIZE))

@@ -183,12 +183,14 @@ class DockerProvider:
             return Upper(Path(record.upper), record.limits.disk_bytes)
         return Layers(self._daemon, record.container, record.limits.disk_bytes)
 
-    async def _adopt(self, sandbox: DockerSandbox, states: tuple[Path, ...] = ()) -> DockerSandbox:
+    async def _adopt(self, sandbox: DockerSandbox, begin: ImageSpec | None = None) -> DockerSandbox:
         """Wait until it answers and keep it; one that does not answer is removed."""
         try:
             await sandbox.ready()
-            if states:
-                await sandbox.lay(states)
+            if begin is not None:
+                await sandbox.begin(begin.network, begin.states)
+                if not begin.resumable:
+                    await sandbox.end_soon_until_saved()
         except BaseException:  # also on cancellation nothing may stay behind
             await sandbox.destroy()
             raise
@@ -202,7 +204,6 @@ class DockerProvider:
             folder.furnish(await asyncio.to_thread(init.ensure, self._root / "bin"))
             folder.settle(self._run / sandbox_id)
             record = await self._create(owner, spec, folder, image)
-            folder.keep(record)
             if spec.states:
                 await self._disk(record).before_start(spec.states)
             with Handover(folder) as handover:
@@ -210,7 +211,7 @@ class DockerProvider:
         except BaseException:  # whatever it was, leave nothing behind
             await asyncio.shield(self._clear(folder))
             raise
-        return await self._adopt(self._sandbox(sandbox_id, folder, record), spec.states)
+        return await self._adopt(self._sandbox(sandbox_id, folder, record), spec)
 
     async def _create(
         self, owner: container.Owner, spec: ImageSpec, folder: Folder, image: Image

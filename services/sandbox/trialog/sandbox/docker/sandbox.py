@@ -7,17 +7,19 @@ import contextlib
 import dataclasses
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from trialog.sandbox.bubblewrap import wire
+from trialog.sandbox.docker import mounted
 from trialog.sandbox.docker.container import INIT, INSIDE
 from trialog.sandbox.docker.daemon import Daemon, DaemonError
 from trialog.sandbox.docker.disk import Disk, Watch
 from trialog.sandbox.docker.folder import Folder, Record
 from trialog.sandbox.errors import FileRefusedError, SandboxGoneError, SnapshotRefusedError
-from trialog.sandbox.images import Image, User
+from trialog.sandbox.images import UNSAVED_ORPHAN_S, Image, Network, User
 from trialog.sandbox.provider import DEFAULT_TIMEOUT_S, ExecResult
 from trialog.sandbox.rootfs.guest import Defaults, Guest
 from trialog.sandbox.snapshot import Snapshot
@@ -74,7 +76,7 @@ class DockerSandbox(Guest):
                 await self._request(bytes([wire.Op.PING]))
         except (OSError, TimeoutError, SandboxGoneError) as error:
             raise SandboxGoneError(f"sandbox {self.sandbox_id} does not answer: {error}") from error
-        self._watch = Watch(self._disk, self.kill_all)
+        self._watch = Watch(self._disk, self._beside_bytes, self.kill_all)
 
     async def exec(
         self,
@@ -106,9 +108,22 @@ class DockerSandbox(Guest):
             return result
         return dataclasses.replace(result, timed_out=False, limit="disk")
 
-    async def lay(self, states: Sequence[Path]) -> None:
+    async def begin(self, network: Network, states: Sequence[Path]) -> None:
         """Begin with saved states, before any command ran. Raises ImageError."""
+        given = await mounted.give(self._request, network)
         await self._disk.after_start(states, self._run_init)
+        begun = await mounted.restore(self._request, states, given)
+        self._record = dataclasses.replace(self._record, mounted=begun)
+        await asyncio.to_thread(self._folder.keep, self._record)
+
+    async def _beside_bytes(self) -> int:
+        """Return what lies on the disk and in no folder of the layer."""
+        unlinked = wire.unlinked_bytes(await self._request(bytes([wire.Op.UNLINKED])))
+        return unlinked + await mounted.disk_bytes(self._request)
+
+    async def end_soon_until_saved(self) -> None:
+        """Shorten what it outlives us by: nobody goes on in it before ``save``."""
+        await self._request(wire.orphan_request(UNSAVED_ORPHAN_S))
 
     async def _run_init(self, exec_id: str, words: Sequence[str], stdin: bytes) -> ExecResult:
         return await super().exec(
@@ -128,9 +143,16 @@ class DockerSandbox(Guest):
                 wire.file_bytes("save", await channel.ask(bytes([wire.Op.FREEZE])))
             except FileRefusedError as error:
                 raise SnapshotRefusedError(str(error)) from error
-            snapshot = await to_its_end(self._disk.save(target, limit_bytes))
+            snapshot = await self._pack(target, limit_bytes)
+            await channel.ask(wire.orphan_request(None))
             await channel.ask(bytes([wire.Op.THAW]))
         return snapshot
+
+    async def _pack(self, target: Path, limit_bytes: int) -> Snapshot:
+        begun = self._record.mounted
+        with tempfile.TemporaryFile(dir=target.parent) as aside:
+            async with mounted.changed(self._request, begun, aside, limit_bytes) as instead:
+                return await to_its_end(self._disk.save(target, limit_bytes, instead))
 
     async def destroy(self) -> None:
         """Remove the container and everything of it; a second call waits for the first."""

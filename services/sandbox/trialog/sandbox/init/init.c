@@ -135,6 +135,9 @@ static void handle(struct conn *c, unsigned char *data, size_t len) {
         if (settings.orphan_ms > settings.most_ms) settings.orphan_ms = settings.most_ms;
         buf_add(&reply, "", 1);
         break;
+    case OP_STAT:
+        file_stats(&body, &reply);
+        break;
     }
     if (!reply.len) {
         unsigned char bad = ST_BAD;

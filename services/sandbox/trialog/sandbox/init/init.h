@@ -12,7 +12,7 @@
 
 enum op {
     OP_PING = 1, OP_EXEC, OP_KILL_ALL, OP_READ, OP_WRITE, OP_EXIT,
-    OP_COUNT, OP_FREEZE, OP_THAW, OP_LIST, OP_CHUNK, OP_PUT,
+    OP_COUNT, OP_FREEZE, OP_THAW, OP_LIST, OP_CHUNK, OP_PUT, OP_STAT,
     OP_UNLINKED = 14, OP_ORPHAN
 };
 enum status { ST_OK, ST_BAD, ST_DROPPED, ST_MISSING, ST_REFUSED };
@@ -96,6 +96,7 @@ void answer_errno(struct buf *reply);
 void file_read(struct cursor *c, struct buf *reply);
 void file_chunk(struct cursor *c, struct buf *reply);
 void file_write(struct cursor *c, struct buf *reply);
+void file_stats(struct cursor *c, struct buf *reply);
 
 /* trees.c */
 void tree_list(struct cursor *c, struct buf *reply);

@@ -3,6 +3,7 @@
  * init remove < PATHS
  *
  * Each path is absolute and ends in a NUL. What is not there is no fault; no symlink is followed.
+ * What is mounted stays, and the folders that it is in.
  */
 #define _GNU_SOURCE
 #include "init.h"
@@ -16,8 +17,11 @@
 
 #define MAX_PATH_BYTES 4096
 
+static int stays; /* something mounted was met */
+
 static int gone(int parent, const char *name) {
     if (!unlinkat(parent, name, 0) || errno == ENOENT) return 1;
+    if (errno == EBUSY) return stays = 1;
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) return 0;
@@ -25,7 +29,8 @@ static int gone(int parent, const char *name) {
     for (struct dirent *e; all && (e = readdir(dir));)
         if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) all = gone(fd, e->d_name);
     closedir(dir);
-    return all && !unlinkat(parent, name, AT_REMOVEDIR);
+    if (all && !unlinkat(parent, name, AT_REMOVEDIR)) return 1;
+    return all && stays && (errno == ENOTEMPTY || errno == EBUSY);
 }
 
 static int removed(char *path) {

@@ -166,6 +166,18 @@ static int put_file(int dir, const char *name, const struct item *i) {
     return -1;
 }
 
+/* For a file that nothing can take the place of, as one that is mounted. */
+static int put_within(int dir, const char *name, const struct item *i) {
+    struct stat st;
+    int fd = open_plain(dir, name, O_WRONLY | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return -1;
+    errno = EINVAL;
+    int bad = fstat(fd, &st) || !S_ISREG(st.st_mode) || ftruncate(fd, 0) ||
+              put_all(fd, i->data, i->len) || own(dir, name, i) || fchmod(fd, i->mode & 07777);
+    close(fd);
+    return bad ? -1 : 0;
+}
+
 static int put_more(int dir, const char *name, const struct item *i) {
     struct stat st;
     int fd = open_plain(dir, name, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY);
@@ -184,6 +196,7 @@ static int put(struct item *i, int follow) {
     else if (i->kind == 'd' || i->kind == 'm') bad = put_folder(dir, name, i);
     else if (i->kind == 'l') bad = put_link(dir, name, i);
     else if (i->kind == 'f') bad = put_file(dir, name, i);
+    else if (i->kind == 'w') bad = put_within(dir, name, i);
     else if (i->kind == 'a') bad = put_more(dir, name, i);
     int why = errno;
     close(dir);
@@ -192,8 +205,9 @@ static int put(struct item *i, int follow) {
 }
 
 /* Request: u32 whether symlinks to folders are followed (they lead nowhere but inside), u32 count,
- * then entries of kind (d, m: only a place for more, l, f, a: more of a file), u32 mode, u32 uid,
- * u32 gid (all ones: as it comes), path, bytes or target. Stops at the first that is refused. */
+ * then entries of kind (d, m: only a place for more, l, f, w: a file's content where it stands,
+ * a: more of a file), u32 mode, u32 uid, u32 gid (all ones: as it comes), path, bytes or target.
+ * Stops at the first that is refused. */
 void tree_put(struct cursor *c, struct buf *reply) {
     uint32_t follow = take_u32(c), n = take_u32(c);
     for (uint32_t at = 0; at < n && !c->bad; at++) {

@@ -7,7 +7,12 @@ from pathlib import Path
 
 from trialog.sandbox.bubblewrap.argv import HOST_FOLDERS
 
-_HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost\n"
+# The names that a sandbox without a network has, with every provider.
+NAMES = {
+    "etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost\n",
+    "etc/hostname": "sandbox\n",
+    "etc/resolv.conf": "",
+}
 _FOLDERS = ("dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", "var", "var/tmp")
 _MODES = {
     "root": 0o700,
@@ -47,9 +52,8 @@ def bottom(folder: Path, base: int | None) -> None:
 def top(folder: Path, base: int | None) -> None:
     """Fill the layer over every image: names that a sandbox's own network has, whatever the image
     brings (exported root filesystems bring empty files)."""
-    _write(folder, "etc/hosts", _HOSTS)
-    _write(folder, "etc/hostname", "sandbox\n")
-    _write(folder, "etc/resolv.conf", "")
+    for name, text in NAMES.items():
+        _write(folder, name, text)
     _give(folder, base)
 
 

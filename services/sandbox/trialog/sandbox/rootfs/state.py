@@ -8,17 +8,27 @@ extended attributes are left out. Processes must stand still while it is taken.
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import io
 import os
 import stat
 import tarfile
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from trialog.sandbox.errors import ImageError, SnapshotRefusedError
 from trialog.sandbox.rootfs import beneath
-from trialog.sandbox.rootfs.unpack import IDS, MAX_BYTES, MAX_PATH_BYTES, Unpacker, inner_path, members
+from trialog.sandbox.rootfs.unpack import (
+    IDS,
+    MAX_BYTES,
+    MAX_PATH_BYTES,
+    Unpacker,
+    inner_path,
+    members,
+)
 from trialog.sandbox.snapshot import Snapshot, SnapshotEntry
 
 MAX_DEPTH = 128
@@ -31,7 +41,23 @@ _HEADER = f"SCHILY.xattr.{OPAQUE}"
 _CHUNK_BYTES = 1 << 20
 
 
-def pack(upper: Path, target: Path, limit_bytes: int, *, base: int | None = None) -> Snapshot:
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """Paths of which an upper folder does not tell the truth, and an archive of what is there: new
+    content, marks of what was deleted, the folders that these are in (unless told anyway)."""
+
+    names: Collection[str]
+    archive: tarfile.TarFile
+
+
+def pack(
+    upper: Path,
+    target: Path,
+    limit_bytes: int,
+    *,
+    base: int | None = None,
+    instead: Instead | None = None,
+) -> Snapshot:
     """Write an upper folder to a file and list it.
 
     ``base`` is what owners' ids have more on this host than inside; None: all is root's. Raises
@@ -41,7 +67,10 @@ def pack(upper: Path, target: Path, limit_bytes: int, *, base: int | None = None
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with tarfile.open(aside, "w", format=tarfile.PAX_FORMAT) as archive:
-            entries = _Packer(archive, limit_bytes, base).pack(upper)
+            packer = _Packer(archive, limit_bytes, base, instead.names if instead else ())
+            entries = packer.pack(upper)
+            if instead is not None:
+                packer.add(instead.archive)
         aside.replace(target)
     finally:
         aside.unlink(missing_ok=True)
@@ -55,10 +84,17 @@ class _Packer:
     are opened, and read with a bound.
     """
 
-    def __init__(self, archive: tarfile.TarFile, limit_bytes: int, base: int | None) -> None:
+    def __init__(
+        self,
+        archive: tarfile.TarFile,
+        limit_bytes: int,
+        base: int | None,
+        left_out: Collection[str] = (),
+    ) -> None:
         self._archive = archive
         self._limit_bytes = min(limit_bytes, MAX_BYTES)
         self._base = base
+        self._left_out = left_out
         self._entries: list[SnapshotEntry] = []
         self._bytes = self._kept_bytes = 0
         self._linked: dict[int, SnapshotEntry] = {}
@@ -81,12 +117,47 @@ class _Packer:
         for name in sorted(os.listdir(folder)):
             info = os.stat(name, dir_fd=folder, follow_symlinks=False)
             path = prefix + name
+            if path in self._left_out:
+                continue
             if info.st_dev != device:
                 raise SnapshotRefusedError(f"{path} is on another filesystem")
             if stat.S_ISDIR(info.st_mode):
                 self._subfolder(folder, name, path, depth, info)
             else:
                 self._leaf(folder, name, path, info)
+
+    def add(self, archive: tarfile.TarFile) -> None:
+        """Go on with what an archive has; see ``Instead``."""
+        known = {(entry.path, entry.kind) for entry in self._entries}
+        for member in archive:
+            path, above = member.name, member.name.rpartition("/")[0]
+            if member.isreg():
+                self._count(member.size)
+                self._content(member, archive.extractfile(member))
+            elif member.isdir() and (path, "dir") not in known:
+                self._archive.addfile(member)
+                self._add(SnapshotEntry(path, "dir", mode=member.mode))
+            elif member.ischr() and (above, "deleted") not in known:
+                self._archive.addfile(member)
+                self._add(SnapshotEntry(path, "deleted", mode=0))
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > self._limit_bytes:
+            raise SnapshotRefusedError(f"more than {self._limit_bytes} bytes were left")
+
+    def _content(self, member: tarfile.TarInfo, file: IO[bytes] | None) -> SnapshotEntry:
+        assert file is not None, "a regular file has content"
+        keep = member.size <= min(KEPT_FILE_BYTES, KEPT_TOTAL_BYTES - self._kept_bytes)
+        read = _Read(file, member.size, keep=keep)
+        self._archive.addfile(member, read)
+        data = bytes(read.kept) if keep else None
+        self._kept_bytes += len(data or b"")
+        digest, mode = read.digest.hexdigest(), member.mode
+        executable = bool(mode & 0o111)
+        entry = SnapshotEntry(member.name, "file", member.size, executable, digest, data, mode)
+        self._add(entry)
+        return entry
 
     def _add(self, entry: SnapshotEntry) -> None:
         if len(os.fsencode(entry.path)) > MAX_PATH_BYTES:
@@ -138,25 +209,16 @@ class _Packer:
             self._archive.addfile(member)
             self._add(_renamed(known, path))
             return
-        self._bytes += info.st_size
-        if self._bytes > self._limit_bytes:
-            raise SnapshotRefusedError(f"more than {self._limit_bytes} bytes were left")
+        self._count(info.st_size)
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         with _let_in(name, folder, info):
             opened = os.open(name, flags, dir_fd=folder)
         with os.fdopen(opened, "rb") as file:
             if os.fstat(file.fileno()).st_ino != info.st_ino:
                 raise SnapshotRefusedError(f"{path} changed while it was read")
-            keep = info.st_size <= min(KEPT_FILE_BYTES, KEPT_TOTAL_BYTES - self._kept_bytes)
-            content = _Read(file, info.st_size, keep=keep)
             member = self._member(path, info, tarfile.REGTYPE)
             member.size = info.st_size
-            self._archive.addfile(member, content)
-        data = bytes(content.kept) if keep else None
-        self._kept_bytes += len(data or b"")
-        digest, mode = content.digest.hexdigest(), member.mode
-        entry = SnapshotEntry(path, "file", info.st_size, bool(mode & 0o111), digest, data, mode)
-        self._add(entry)
+            entry = self._content(member, file)
         if info.st_nlink > 1:
             self._linked[info.st_ino] = entry
 
@@ -174,7 +236,7 @@ class _Packer:
 class _Read(io.RawIOBase):
     """A file of a known size, digested as it is read; a shorter one ends in zeros."""
 
-    def __init__(self, file: io.BufferedReader, size: int, *, keep: bool) -> None:
+    def __init__(self, file: IO[bytes], size: int, *, keep: bool) -> None:
         self._file, self._left, self._keep = file, size, keep
         self.digest = hashlib.sha256()
         self.kept = bytearray()
@@ -217,9 +279,14 @@ def _opaque(folder: int) -> bool:
 
 
 def unpack(
-    states: Iterable[Path], upper: Path, *, base: int | None = None, opaque: str = OPAQUE
+    states: Iterable[Path],
+    upper: Path,
+    *,
+    base: int | None = None,
+    opaque: str = OPAQUE,
+    left_out: Collection[str] = (),
 ) -> None:
-    """Lay states over one another into an upper folder, in their order.
+    """Lay states over one another into an upper folder, in their order, but for some paths.
 
     ``base`` as in ``pack``; None leaves owners as they come out. Raises ImageError.
     """
@@ -230,10 +297,28 @@ def unpack(
                 tarfile.open(state, "r:") as archive,
                 Unpacker(upper, base, follow=False) as into,
             ):
-                for member in members(archive, f"state {state.name}"):
+                for member in without(left_out, archive, f"state {state.name}"):
                     _lay(archive, member, into, opaque, whole)
-        except (tarfile.TarError, OSError, EOFError) as error:
+        except (tarfile.TarError, OSError, EOFError, KeyError) as error:
             raise ImageError(f"state {state} cannot be unpacked: {error}") from error
+
+
+def without(
+    left_out: Collection[str], archive: tarfile.TarFile, what: str
+) -> Iterator[tarfile.TarInfo]:
+    """Yield a state's members but for some paths; what is a hard link to one becomes its content.
+
+    Raises ImageError, KeyError where a hard link leads to nothing.
+    """
+    for member in members(archive, what):
+        if inner_path(member.name) in left_out:
+            continue
+        if member.islnk() and inner_path(member.linkname) in left_out:
+            content = copy.copy(archive.getmember(member.linkname))
+            content.name = member.name
+            yield content
+        else:
+            yield member
 
 
 def _lay(
