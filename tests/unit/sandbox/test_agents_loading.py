@@ -41,6 +41,29 @@ class Broken(Good):
         raise KeyError("size")
 
 
+class Exits(Good):
+    def __init__(self, options):
+        raise SystemExit(3)
+
+
+class Interrupts(Good):
+    def __init__(self, options):
+        raise KeyboardInterrupt
+
+
+class Cancels(Good):
+    def __init__(self, options):
+        import asyncio
+
+        raise asyncio.CancelledError
+
+
+class ExitsLater(Good):
+    @property
+    def version(self):
+        raise SystemExit(4)
+
+
 class Blocking:
     name, version = "blocking", "1"
 
@@ -168,7 +191,7 @@ async def test_a_module_that_comes_later_is_found(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("Goood", "has no class Goood; it has Blocking, Broken, Good, Nameless, Unversioned"),
+        ("Goood", "has no class Goood; it has Blocking, Broken, Cancels, Exits, ExitsLater, Good"),
         ("number", "my_agents.good.number is no class"),
         ("Blocking", "no `async def run(self, trial)`"),
         ("Nameless", "has no name of 1 to 100 characters"),
@@ -208,3 +231,24 @@ def test_the_worker_is_told_which_modules(
     if given is not None:
         monkeypatch.setenv("TRIALOG_AGENT_MODULES", given)
     assert SandboxSettings.from_environment().agent_modules == patterns
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Exits", "SystemExit: 3"),
+        ("Interrupts", "KeyboardInterrupt: "),
+        ("Cancels", "CancelledError: "),
+        ("ExitsLater", "SystemExit: 4"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+async def test_a_class_that_would_end_the_worker(name: str, reason: str) -> None:
+    said = await refusal(f"import:my_agents.good:{name}", {"size": 1})
+    assert said == f"making import:my_agents.good:{name} with its options failed: {reason}"
+
+
+async def test_a_module_that_would_end_the_worker(folder: Path) -> None:
+    (folder / "my_agents" / "stops.py").write_text("raise KeyboardInterrupt('no')")
+    said = await refusal("import:my_agents.stops:Agent")
+    assert said == "importing my_agents.stops failed: KeyboardInterrupt: no"

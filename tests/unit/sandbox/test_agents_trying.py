@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 import pytest
+import uvloop
 from trialog.sandbox import trying
 from trialog.sandbox.agent import Try
 from trialog.sandbox.errors import (
@@ -19,6 +20,7 @@ from trialog.sandbox.errors import (
 from trialog.sandbox.images import ImageSandbox
 from trialog.sandbox.provider import ExecResult
 from trialog.sandbox.shell import Shell
+from trialog.sandbox.traces import trace_of
 from trialog.sandbox.trajectory.log import Recorder
 from trialog.sandbox.trying import Ended, let_try
 
@@ -214,3 +216,82 @@ async def test_a_worker_that_stops_takes_the_agent_along() -> None:
     assert ended == ["stopped"]
     with pytest.raises(SandboxGoneError):
         await shell.exec("x")
+
+
+class Odd(BaseException):
+    """Neither an Exception nor one that a loop knows."""
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, Odd, GeneratorExit])
+@pytest.mark.parametrize("where", ["itself", "task", "group", "gather"])
+async def test_what_would_end_a_process_ends_the_try(kind: type[BaseException], where: str) -> None:
+    async def breaks() -> None:
+        await asyncio.sleep(0)
+        raise kind("bye")
+
+    async def work(_: Try) -> None:
+        match where:
+            case "itself":
+                await breaks()
+            case "task":
+                await asyncio.create_task(breaks())
+            case "gather":
+                await asyncio.gather(breaks())
+            case _:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(breaks())
+
+    with pytest.raises(AgentError) as caught:
+        await tried(work)
+    cause = caught.value.__cause__
+    if where == "group" and isinstance(cause, BaseExceptionGroup):
+        (inner,) = cause.exceptions
+        cause = inner.__cause__ or inner
+    else:
+        assert caught.value.name == kind.__name__
+    assert isinstance(cause, kind)
+    assert caught.value.failure == "agent"
+    assert "in breaks\n" in trace_of(caught.value)
+
+
+async def test_a_task_that_nobody_waits_for_ends_no_process() -> None:
+    async def breaks() -> None:
+        raise SystemExit(3)
+
+    async def work(_: Try) -> None:
+        task = asyncio.create_task(breaks())
+        await asyncio.wait({task})
+
+    assert await tried(work) == Ended()
+
+
+async def test_tasks_of_ours_are_not_guarded() -> None:
+    """Ours may end this process: what is caught is an agent's alone."""
+
+    async def work(_: Try) -> None:
+        pass
+
+    async def runs() -> str:
+        current = asyncio.current_task()
+        assert current is not None
+        return str(current.get_coro())
+
+    await tried(work)
+    assert "runs" in await asyncio.create_task(runs())
+
+
+def test_the_loop_of_a_worker_goes_on() -> None:
+    """A worker's loop is uvloop, which starts tasks in its own way."""
+
+    async def breaks(_: Try) -> None:
+        await asyncio.gather(asyncio.create_task(exits()))
+
+    async def exits() -> None:
+        raise SystemExit(3)
+
+    async def body() -> str:
+        with pytest.raises(AgentError) as caught:
+            await tried(breaks)
+        return caught.value.name
+
+    assert uvloop.run(body()) == "SystemExit"

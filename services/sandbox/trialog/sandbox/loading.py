@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from types import ModuleType
 from typing import Any
@@ -45,22 +46,33 @@ async def load(name: str, options: Mapping[str, Any], allowed: Sequence[str]) ->
         )
     # A module may take seconds to import, and others' work goes on meanwhile.
     module = await asyncio.to_thread(_imported, module_name)
-    return _made(name, _class_of(module, class_name), options)
+    with _their_code(f"making {name} with its options"):
+        return _made(name, _class_of(module, class_name), options)
 
 
 def _imported(name: str) -> ModuleType:
+    with _their_code(f"importing {name}"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is not None and (name + ".").startswith(error.name + "."):
+                raise AgentUnavailableError(
+                    f"this worker finds no module {error.name}: install it into the worker's "
+                    "environment, or name its folder in the worker's PYTHONPATH"
+                ) from error
+            raise
+
+
+@contextmanager
+def _their_code(doing: str) -> Generator[None]:
+    """Somebody's own code runs here and awaits nothing: whatever it raises is a reason, also what
+    would end this process or look like a cancellation of ours."""
     try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name + ".").startswith(error.name + "."):
-            raise AgentUnavailableError(
-                f"this worker finds no module {error.name}: install it into the worker's "
-                "environment, or name its folder in the worker's PYTHONPATH"
-            ) from error
-        raise AgentUnavailableError(_failed(f"importing {name}", error)) from error
-    # The module is somebody's own code: whatever it raises, even to end the process, is a reason.
-    except (Exception, SystemExit) as error:
-        raise AgentUnavailableError(_failed(f"importing {name}", error)) from error
+        yield
+    except AgentUnavailableError:
+        raise
+    except BaseException as error:
+        raise AgentUnavailableError(_failed(doing, error)) from error
 
 
 def _class_of(module: ModuleType, name: str) -> type[Any]:
@@ -88,9 +100,6 @@ def _made(name: str, make: Callable[[Mapping[str, Any]], Any], options: Mapping[
         agent = make(dict(options))
     except ValueError as error:
         raise AgentUnavailableError(clip(f"agent_options of {name}: {error}", _REASON)) from error
-    # As for importing: it is somebody's own code.
-    except Exception as error:
-        raise AgentUnavailableError(_failed(f"making {name} with its options", error)) from error
     for attribute in ("name", "version"):
         value = getattr(agent, attribute, None)
         if not isinstance(value, str) or not 0 < len(value) <= 100:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import traceback
 
-from trialog.sandbox import loading
+from trialog.sandbox import loading, trying
 from trialog.sandbox.trajectory.clip import clip
 
 MAX_TRACE = 4 << 10
 _LINE = 500
-_OURS = (loading.__file__, importlib.__file__, "<frozen importlib")
+_OURS = (
+    loading.__file__,
+    trying.__file__,
+    contextlib.__file__,
+    importlib.__file__,
+    "<frozen importlib",
+)
 
 
 def trace_of(error: BaseException) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+from collections.abc import Coroutine, Generator
 from dataclasses import dataclass
+from typing import Any
 
 from trialog.sandbox.agent import Agent, Try
 from trialog.sandbox.errors import (
@@ -18,6 +21,7 @@ from trialog.sandbox.trajectory.clip import clip
 # A command that is killed at the deadline tells what it said until then: it is waited for so long.
 _END_S = 2.0
 _REASON = 2_000
+_is_theirs = contextvars.ContextVar("_is_theirs", default=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ async def let_try(agent: Agent, trial: Try, shell: Shell) -> Ended:
     """
     loop = asyncio.get_running_loop()
     shell.log.message("user", trial.instruction)
-    work = asyncio.create_task(agent.run(trial))
+    work = _begun(loop, agent, trial)
     try:
         await asyncio.wait({work}, timeout=max(0.0, shell.deadline - loop.time()) + _END_S)
         is_late = loop.time() >= shell.deadline
@@ -54,6 +58,35 @@ async def let_try(agent: Agent, trial: Try, shell: Shell) -> Ended:
     if error is not None:
         raise error if isinstance(error, AgentError) else _its_own(error)
     return Ended()
+
+
+def _begun(loop: asyncio.AbstractEventLoop, agent: Agent, trial: Try) -> asyncio.Task[None]:
+    """Start an agent's work. What it raises ends its own tasks, and never this process."""
+    loop.set_task_factory(_task)
+    theirs = contextvars.copy_context()
+    theirs.run(_is_theirs.set, True)
+    return loop.create_task(agent.run(trial), context=theirs)
+
+
+def _task(
+    loop: asyncio.AbstractEventLoop,
+    work: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+    **options: Any,
+) -> asyncio.Task[Any]:
+    """Make a task as the loop itself does, guarded where an agent's code asks for it.
+
+    A loop hands SystemExit and KeyboardInterrupt of any task on to whoever runs the loop.
+    """
+    context: contextvars.Context | None = options.get("context")
+    is_theirs = _is_theirs.get() if context is None else context.get(_is_theirs, False)
+    return asyncio.Task(_guarded(work) if is_theirs else work, loop=loop, **options)
+
+
+async def _guarded(work: Any) -> Any:
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _its_own(error) from error
 
 
 async def _stop(work: asyncio.Task[None]) -> None:
