@@ -14,9 +14,11 @@ from support.task_worker import a_step, a_task
 from trialog.proto.tasks.config import Healthcheck
 from trialog.proto.tasks.files import Entry
 from trialog.proto.tasks.task import read_task
+from trialog.sandbox.provider import ExecResult
 from trialog.sandbox.trials.health import UnhealthyError, until_healthy
 from trialog.sandbox.trials.plan import Plan, allowed, plan
 from trialog.sandbox.trials.scratch import Scratch
+from trialog.sandbox.trials.setup import said
 from trialog.spine.tasks.packing import pack
 from trialog.spine.tasks.store import TaskStore
 
@@ -199,3 +201,9 @@ async def test_a_folder_goes_whatever_is_in_it(tmp_path: Path) -> None:
         deep.chmod(0)
     assert not folder.exists()
     assert Path("/etc/passwd").exists()
+
+
+def test_how_a_command_ended_is_said() -> None:
+    assert said(ExecResult(3, b"out", b"err")) == "exit code 3 err"
+    assert said(ExecResult(-9, b"out", timed_out=True)) == "over its time out"
+    assert said(ExecResult(-9, b"out", limit="disk")) == "killed over the limit of disk out"

@@ -18,6 +18,7 @@ from trialog.proto.tasks.variables import with_defaults
 
 NEWEST = (1, 4)
 MAX_BYTES = 1_000_000
+MAX_PATH_BYTES = 4_000
 
 # Tables for people, in which anything may stand.
 _FREE = frozenset({"metadata", "task", "source"})
@@ -157,8 +158,12 @@ def _check_whole(config: TaskConfig) -> None:
         if verifier.environment_mode == "shared" and verifier.environment is not None:
             what = f"[{place}].environment_mode is shared, and there is a [{place}.environment]"
             raise TaskProblem(CONFIG, what, "leave one of them out")
-        for artifact in holder.artifacts:
-            _check_artifact(artifact)
+        table = "" if holder is config else f"{place.removesuffix('.verifier')}."
+        for n, artifact in enumerate(holder.artifacts):
+            _check_artifact(f"{table}artifacts[{n}]", artifact)
+    for place, environment in environments(config):
+        if environment.workdir:
+            _check_path(named(place, "workdir"), environment.workdir)
     for place, table in networks(config):
         if table.allowed_hosts is not None and table.network_mode != "allowlist":
             what = f"{named(place, 'allowed_hosts')} is given without network_mode = allowlist"
@@ -180,12 +185,25 @@ def networks(config: TaskConfig) -> Iterator[tuple[str, Network]]:
         yield f"steps[{n}].verifier", step.verifier
 
 
-def _check_artifact(artifact: Artifact) -> None:
+def _check_path(key: str, path: str) -> None:
+    """Refuse what no sandbox has, or what leads elsewhere than it says."""
+    if ".." in path.split("/"):
+        raise TaskProblem(CONFIG, f"{key} {path[:200]!r} must hold no '..'")
+    if not path or "\0" in path:
+        raise TaskProblem(CONFIG, f"{key} {path[:200]!r} can be no path")
+    if len(path.encode()) > MAX_PATH_BYTES:
+        raise TaskProblem(CONFIG, f"{key} is longer than {MAX_PATH_BYTES} bytes")
+
+
+def _check_artifact(place: str, artifact: Artifact) -> None:
     destination = artifact.destination or ""
-    if not artifact.source or ".." in artifact.source.split("/"):
-        raise TaskProblem(CONFIG, f"artifacts: the source {artifact.source!r} must hold no '..'")
-    parts = destination.split("/")
-    if ".." in parts or "\\" in destination or destination.startswith("/"):
+    _check_path(named(place, "source"), artifact.source)
+    if destination:
+        _check_path(named(place, "destination"), destination)
+    for n, pattern in enumerate(artifact.exclude):
+        if "\0" in pattern or len(pattern.encode()) > MAX_PATH_BYTES:
+            raise TaskProblem(CONFIG, f"{named(place, f'exclude[{n}]')} can be no pattern")
+    if "\\" in destination or destination.startswith("/"):
         what = f"artifacts: the destination {destination!r} must be relative, without '..'"
         raise TaskProblem(CONFIG, what)
     if destination.rstrip("/") == "manifest.json":

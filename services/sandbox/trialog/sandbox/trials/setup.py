@@ -92,4 +92,6 @@ def said(result: ExecResult) -> str:
     text = (result.stderr or result.stdout)[-200:].decode("utf-8", "replace").strip()
     if result.timed_out:
         return f"over its time {text}".rstrip()
+    if result.limit is not None:
+        return f"killed over the limit of {result.limit} {text}".rstrip()
     return f"exit code {result.exit_code} {text}".rstrip()
