@@ -17,12 +17,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, ParamSpec, TypeVar
+from typing import IO, Any, ParamSpec, TypeVar
 
 from trialog.sandbox.errors import ImageError
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,7 +74,7 @@ def check() -> None:
 class _Checked(io.FileIO):
     """A file that is read only while its work goes on."""
 
-    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
+    def readinto(self, buffer: Any, /) -> int | None:
         check()
         return super().readinto(buffer)
 
