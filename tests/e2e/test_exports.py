@@ -54,7 +54,9 @@ def test_a_run_of_tasks_is_a_job_that_harbor_loads_and_rows_for_training(
     trialog(cluster, "export", run.run_id, "-o", str(jobs / run.run_id))
     again = trialog(cluster, "export", run.run_id, "-o", str(jobs / run.run_id))
     assert "0 trials exported, 4 were there" in again.stderr
-    job = harbor.load(jobs)[run.run_id]
+    _rows(cluster, run, tmp_path)
+    _files(jobs / run.run_id)
+    job = harbor.load(jobs)[run.run_id]  # skips what follows where there is no harbor
     found = {one["task_name"]: one for one in job["trials"].values()}
     assert sorted(found) == sorted(CHOSEN)
     assert {name: one["reward_valid"] for name, one in found.items()} == {
@@ -67,12 +69,20 @@ def test_a_run_of_tasks_is_a_job_that_harbor_loads_and_rows_for_training(
     assert errors["endless-search"]["exception_type"] == "AgentTimeoutError"
     assert errors["hanging-test"]["exception_type"] == "VerifierTimeoutError"
     assert (job["result"]["n_total_trials"], job["result"]["stats"]["n_errored_trials"]) == (4, 2)
-    hello = jobs / run.run_id / found["hello-file"]["trial_name"]
+
+
+def _files(job: Path) -> None:
+    """Look at what lies in a job's folder."""
+    results = {
+        one["task_name"]: path.parent
+        for path in job.glob("*/result.json")
+        if (one := json.loads(path.read_text()))
+    }
+    assert sorted(results) == sorted(CHOSEN)
+    hello, hanging = results["hello-file"], results["hanging-test"]
     assert json.loads((hello / "agent" / "trajectory.json").read_text())["steps"]
     assert (hello / "verifier" / "reward.txt").read_text().strip()
-    hanging = jobs / run.run_id / found["hanging-test"]["trial_name"]
     assert json.loads((hanging / "attempts" / "0" / "attempt.json").read_text())["error"]
-    _rows(cluster, run, tmp_path)
 
 
 def _tasks_have_rewards(cluster: Cluster, run: RunSeen) -> None:
@@ -106,12 +116,12 @@ def _rows(cluster: Cluster, run: RunSeen, folder: Path) -> None:
 def test_the_reference_run_is_a_job_too(cluster: Cluster, tmp_path: Path) -> None:
     run = cluster.run(n_steps=2, **QUICK)
     assert run.wait()["state"] == "completed"
-    trialog(cluster, "export", run.run_id, "-o", str(tmp_path / run.run_id))
-    job = harbor.load(tmp_path)[run.run_id]
-    rewards = {name: one["verifier_result"]["rewards"] for name, one in job["trials"].items()}
-    known = {name: {"reward": one["reward"]} for name, one in run.trials().items()}
-    assert rewards == known and len(known) == 12
+    trialog(cluster, "export", run.run_id, "-o", str(tmp_path / "jobs" / run.run_id))
     fork = run.fork({"n_steps": 3})
     assert fork.wait()["state"] == "completed"
     trialog(cluster, "export", fork.run_id, "--step", "0", "-o", str(tmp_path / "fork"))
     assert len(list((tmp_path / "fork").glob("s0-*/result.json"))) == 6
+    job = harbor.load(tmp_path / "jobs")[run.run_id]
+    rewards = {name: one["verifier_result"]["rewards"] for name, one in job["trials"].items()}
+    known = {name: {"reward": one["reward"]} for name, one in run.trials().items()}
+    assert rewards == known and len(known) == 12
