@@ -13,26 +13,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import select
 import signal
 import socket
-import time
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
 from trialog.sandbox.bubblewrap import cgroups
-from trialog.sandbox.errors import SandboxBusyError, SandboxGoneError
+from trialog.sandbox.errors import SandboxGoneError
 from trialog.sandbox.images import Image, User
+from trialog.sandbox.owning import own
 from trialog.sandbox.provider import Limits
 from trialog.sandbox.rootfs.guest import Defaults
 from trialog.sandbox.trees import remove_tree
 
 _DEATH_WAIT_S = 10.0
-_UNLOCKED_GRACE_S = 60.0
 _LOG_TAIL_BYTES = 2000
 
 
@@ -106,7 +104,7 @@ class Home:
         """Make a folder under a passing name; ``settle`` gives it its own."""
         path = parent / f".new-{record.nonce}"
         path.mkdir(mode=0o700)
-        home = cls(path, *_lock(path, create=True), record)
+        home = cls(path, *own(path, create=True), record)
         try:
             home._make_overlay()
         except BaseException:  # whatever it was, leave nothing behind
@@ -140,7 +138,7 @@ class Home:
         Raises SandboxGoneError when there is none, SandboxBusyError when another lives in it.
         """
         try:
-            fd, lock = _lock(path, create=False)
+            fd, lock = own(path, create=False)
         except FileNotFoundError:
             raise SandboxGoneError(f"there is no sandbox {path.name}") from None
         try:
@@ -228,32 +226,6 @@ class Home:
             if fd >= 0:
                 os.close(fd)
         self._fd = self._lock = -1
-
-
-def abandoned(path: Path) -> bool:
-    """Tell whether a folder without a lock file is one whose maker died, by its age."""
-    try:
-        return time.time() - path.stat().st_mtime > _UNLOCKED_GRACE_S
-    except FileNotFoundError:
-        return False
-
-
-def _lock(path: Path, *, create: bool) -> tuple[int, int]:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        lock = os.open("lock", os.O_RDWR | (os.O_CREAT if create else 0), 0o600, dir_fd=fd)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise SandboxBusyError(f"another worker owns sandbox {path.name}") from None
-        except BaseException:  # the descriptor must not leak, whatever it was
-            os.close(lock)
-            raise
-    except BaseException:  # the descriptor must not leak, whatever it was
-        os.close(fd)
-        raise
-    return fd, lock
 
 
 def _arguments(pid: int) -> bytes:

@@ -26,6 +26,7 @@ from trialog.sandbox.errors import (
     WorldError,
 )
 from trialog.sandbox.images import Image, ImageSpec, Recipe
+from trialog.sandbox.owning import abandoned
 from trialog.sandbox.provider import Capabilities, SandboxSpec, check_sandbox_id
 from trialog.sandbox.rootfs import reading
 from trialog.sandbox.rootfs import recipe as recipes
@@ -262,7 +263,7 @@ class BubblewrapProvider:
             except SandboxBusyError:
                 continue
             except SandboxGoneError:
-                if home.abandoned(path):
+                if abandoned(path):
                     home.remove_tree(path)
                 continue
             if left.record.rooted and left.record.outlives and left.alive():

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import subprocess
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from trialog.sandbox.bubblewrap.home import Home, Rooted
 from trialog.sandbox.bubblewrap.living import Living
 from trialog.sandbox.errors import SandboxGoneError
 from trialog.sandbox.images import UNSAVED_ORPHAN_S, Image, Pulled, User
+from trialog.sandbox.owning import to_its_end
 from trialog.sandbox.provider import DEFAULT_TIMEOUT_S, ExecResult
 from trialog.sandbox.rootfs import state
 from trialog.sandbox.rootfs.guest import Guest
@@ -129,7 +130,7 @@ class RootedSandbox(Living):
             packing = asyncio.to_thread(
                 state.pack, self._home.upper, target, limit_bytes, base=base
             )
-            snapshot = await _to_its_end(packing)
+            snapshot = await to_its_end(packing)
             await channel.ask(wire.orphan_request(None))
             await channel.ask(bytes([wire.Op.THAW]))
         self._saved = True
@@ -194,13 +195,3 @@ class RootedSandbox(Living):
         unlinked = wire.unlinked_bytes(await self._ask(bytes([wire.Op.UNLINKED])))
         used = await asyncio.to_thread(overlay.usage, self._home.upper)
         return used.disk_bytes + unlinked, used.entries
-
-
-async def _to_its_end(work: Coroutine[Any, Any, Snapshot]) -> Snapshot:
-    """Wait for a thread's work, also when cancelled: what it reads must not begin to move."""
-    running = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise

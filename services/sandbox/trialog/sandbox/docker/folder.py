@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import secrets
 import shutil
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +24,11 @@ from trialog.sandbox.docker.container import INIT
 from trialog.sandbox.docker.mounted import Begun
 from trialog.sandbox.errors import SandboxBusyError, SandboxGoneError
 from trialog.sandbox.images import Image, User
+from trialog.sandbox.owning import own
 from trialog.sandbox.provider import Limits
 from trialog.sandbox.trees import remove_tree
 
 PASSING = ".new-"
-_UNLOCKED_GRACE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ class Folder:
         """Make a folder under a passing name; ``settle`` gives it its own."""
         path = parent / f"{PASSING}{secrets.token_hex(8)}"
         path.mkdir(mode=0o700, parents=True)
-        return cls._own(path, os.O_CREAT)
+        return cls(path, *own(path, create=True))
 
     @classmethod
     def find(cls, path: Path) -> Self:
@@ -83,24 +81,9 @@ class Folder:
         Raises SandboxGoneError when there is none, SandboxBusyError when another lives in it.
         """
         try:
-            return cls._own(path, 0)
+            return cls(path, *own(path, create=False))
         except FileNotFoundError:
             raise SandboxGoneError(f"there is no sandbox {path.name}") from None
-
-    @classmethod
-    def _own(cls, path: Path, flags: int) -> Self:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            lock = os.open("lock", os.O_RDWR | flags, 0o600, dir_fd=fd)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(lock)
-                raise SandboxBusyError(f"another worker owns sandbox {path.name}") from None
-        except BaseException:  # the descriptor must not leak, whatever it was
-            os.close(fd)
-            raise
-        return cls(path, fd, lock)
 
     def settle(self, path: Path) -> None:
         """Move to the final name. Raises SandboxBusyError when a sandbox is there already."""
@@ -156,11 +139,3 @@ class Folder:
             if fd >= 0:
                 os.close(fd)
         self._fd = self._lock = -1
-
-
-def abandoned(path: Path) -> bool:
-    """Tell whether a folder without a lock file is one whose maker died, by its age."""
-    try:
-        return time.time() - path.stat().st_mtime > _UNLOCKED_GRACE_S
-    except FileNotFoundError:
-        return False

@@ -16,13 +16,14 @@ from trialog.sandbox.docker import building, container, probe
 from trialog.sandbox.docker import network as public
 from trialog.sandbox.docker.daemon import Daemon, DaemonError
 from trialog.sandbox.docker.disk import Disk, Upper, upper_of
-from trialog.sandbox.docker.folder import PASSING, Folder, Record, abandoned
+from trialog.sandbox.docker.folder import PASSING, Folder, Record
 from trialog.sandbox.docker.handover import Handover
 from trialog.sandbox.docker.layers import Layers
-from trialog.sandbox.docker.sandbox import DockerSandbox, remove, to_its_end
+from trialog.sandbox.docker.sandbox import DockerSandbox, remove
 from trialog.sandbox.errors import SandboxBusyError, SandboxGoneError
 from trialog.sandbox.images import Image, ImageSpec, Recipe
 from trialog.sandbox.init import build as init
+from trialog.sandbox.owning import abandoned, to_its_end
 from trialog.sandbox.provider import Capabilities, check_sandbox_id
 from trialog.sandbox.rootfs.guest import Defaults
 from trialog.sandbox.trees import remove_tree

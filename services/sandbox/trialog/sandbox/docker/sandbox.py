@@ -8,9 +8,9 @@ import dataclasses
 import signal
 import socket
 import tempfile
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from trialog.sandbox.bubblewrap import wire
 from trialog.sandbox.docker import mounted
@@ -20,6 +20,7 @@ from trialog.sandbox.docker.disk import Disk, Watch
 from trialog.sandbox.docker.folder import Folder, Record
 from trialog.sandbox.errors import FileRefusedError, SandboxGoneError, SnapshotRefusedError
 from trialog.sandbox.images import UNSAVED_ORPHAN_S, Image, Network, User
+from trialog.sandbox.owning import to_its_end
 from trialog.sandbox.provider import DEFAULT_TIMEOUT_S, ExecResult
 from trialog.sandbox.rootfs.guest import Defaults, Guest
 from trialog.sandbox.snapshot import Snapshot
@@ -186,16 +187,6 @@ class DockerSandbox(Guest):
             return await wire.ask(self._folder.address, request)
         except SandboxGoneError as error:
             raise SandboxGoneError(f"sandbox {self.sandbox_id}: {error}") from error
-
-
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Wait for work also when cancelled: what follows must not overtake it."""
-    running = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
 
 
 async def remove(daemon: Daemon, container: str) -> None:
